@@ -21,10 +21,13 @@ export interface Command {
   args: string[];
   envs?: Record<string, string> | undefined;
   cwd?: string | undefined;
+  /** The name of a user of the guest, or a decimal uid. Default: root. */
   user?: string | undefined;
   tag?: string | undefined;
   /** Standard input is a pipe; otherwise it is /dev/null. */
   stdin?: true | undefined;
+  /** The process lives on when its client goes. */
+  survive?: true | undefined;
 }
 
 export interface Started {

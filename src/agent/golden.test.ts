@@ -64,7 +64,7 @@ const wake = {
   machineId: "0123456789abcdef".repeat(2),
 };
 const echo = { cmd: "/bin/echo", args: ["-n", "grüße", ""] };
-const env = { cmd: "env", args: [], envs: { A: "1", EMPTY: "" }, cwd: "/tmp", user: "nobody", tag: "worker" };
+const env = { cmd: "env", args: [], envs: { A: "1", EMPTY: "" }, cwd: "/tmp", tag: "worker" };
 const bash = { cmd: "/bin/bash", args: ["-l"], envs: { PS1: "$ " }, user: "root" };
 const twoParts = request(Verb.READ).str("/in two parts").finish().subarray(headerBytes);
 
@@ -77,9 +77,23 @@ const encoded: Record<string, Buffer> = {
   open_freeze: open(3, request(Verb.FREEZE)),
   open_thaw: open(4, request(Verb.THAW)),
   open_exec_foreground: open(5, execRequest(echo, "foreground")),
-  open_exec_background: open(6, execRequest(env, "background")),
+  // This host sends EXEC_AS for it; agents still read it.
+  open_exec_background: open(
+    6,
+    request(Verb.EXEC)
+      .str("env")
+      .strs([])
+      .map({ A: "1", EMPTY: "" })
+      .optionalStr("/tmp")
+      .optionalStr("nobody")
+      .optionalStr("worker")
+      .u8(1),
+  ),
   open_exec_stdin: open(21, execRequest({ cmd: "/bin/cat", args: [], stdin: true }, "foreground")),
   open_exec_stdin_background: open(22, execRequest({ cmd: "worker", args: [], tag: "job", stdin: true }, "background")),
+  open_exec_as: open(27, execRequest({ cmd: "/bin/id", args: ["-u"], user: "1000" }, "foreground")),
+  open_exec_as_all: open(28, execRequest({ ...env, user: "builder", stdin: true, survive: true }, "outcome")),
+  open_exec_as_default: open(29, execRequest({ cmd: "true", args: [], survive: true }, "foreground")),
   open_input_tag: open(23, selectorRequest(Verb.INPUT, { tag: "job" })),
   open_input_pid: open(24, selectorRequest(Verb.INPUT, { pid: 4242 })),
   open_attach_pid: open(7, selectorRequest(Verb.ATTACH, { pid: 4242 })),
@@ -154,13 +168,15 @@ const device = {
   target: null,
 };
 
+const stdinVerbs = new Set([...unlistedVerbs, 23, 24]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
 const decoded: Record<string, [type: number, flags: number, stream: number, decode: Decode, value: unknown]> = {
   welcome: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
   welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
-  welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: stdinVerbs }],
+  welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

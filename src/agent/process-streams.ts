@@ -1,6 +1,6 @@
 /**
- * Streams of processes: ForegroundStream for EXEC and EXEC_STDIN, OutputStream for ATTACH, Terminal for PTY and CONNECT, exitOf
- * for AWAIT.
+ * Streams of processes: ForegroundStream for EXEC, EXEC_STDIN and EXEC_AS, OutputStream for ATTACH, Terminal for PTY and CONNECT,
+ * exitOf for AWAIT.
  */
 import { CapsuleError } from "../wire/errors.ts";
 import type {

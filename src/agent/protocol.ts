@@ -44,6 +44,7 @@ export const Verb = {
   AWAIT: 22,
   EXEC_STDIN: 23,
   INPUT: 24,
+  EXEC_AS: 25,
   READ: 32,
   WRITE: 33,
   LIST: 34,
@@ -113,14 +114,24 @@ function writeCommand(to: RecordWriter, command: Command): RecordWriter {
     .optionalStr(command.tag);
 }
 
+/** Bits of EXEC_AS. */
+const execFlags = { stdin: 1, survive: 2 } as const;
+
 /** `outcome`: in the foreground, without a start event. */
 const execModes = { foreground: 0, background: 1, outcome: 2 } as const;
 
 export function execRequest(command: Command, mode: keyof typeof execModes): RecordWriter {
-  return writeCommand(request(execVerb(command)), command).u8(execModes[mode]);
+  const verb = execVerb(command);
+  const to = request(verb);
+  if (verb !== Verb.EXEC_AS) return writeCommand(to, command).u8(execModes[mode]);
+  const { user = "", stdin, survive, ...rest } = command;
+  const flags = (stdin === true ? execFlags.stdin : 0) | (survive === true ? execFlags.survive : 0);
+  return writeCommand(to.u8(flags).str(user), rest).u8(execModes[mode]);
 }
 
-export function execVerb({ stdin }: Command): Verb {
+/** Commands without a user keep the verbs that agents of earlier releases have. */
+export function execVerb({ user, stdin, survive }: Command): Verb {
+  if (user !== undefined || survive === true) return Verb.EXEC_AS;
   return stdin === true ? Verb.EXEC_STDIN : Verb.EXEC;
 }
 

@@ -3,15 +3,18 @@ import type { Command } from "../agent/agent.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 
-/** Pass the fields that the endpoint has, since a body may have others, which are ignored. */
-export type AskedCommand = Omit<Command, "args"> & { args?: string[] | undefined };
+/** The fields of every start of a command: a whole body or message, whose other fields are ignored here. */
+export type AskedCommand = Pick<Command, "cmd" | "envs" | "cwd" | "user"> & { args?: string[] | undefined };
 
-/** Throws invalid_request. Schemas have checked the characters; the size of a body or message bounds the other fields. */
+/**
+ * Throws invalid_request. Schemas have checked the characters; the size of a body or message bounds the other fields.
+ * `own`: fields that only some ways to start one have.
+ */
 export function commandOf(
-  asked: AskedCommand,
+  { cmd, args = [], envs, cwd, user }: AskedCommand,
   { path_max_bytes: pathMaxBytes }: Pick<Limits, "path_max_bytes">,
+  { tag, stdin }: Pick<Command, "tag" | "stdin"> = {},
 ): Command {
-  const { cmd, args = [], envs, cwd, user, tag, stdin } = asked;
   if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes)
     throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
       details: { field: "cwd" },

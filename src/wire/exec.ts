@@ -1,7 +1,7 @@
 /** Running a command: request, results, and the messages of exec stream and attach. */
 import Type, { type Static } from "typebox";
 import type { Limits } from "./limits.ts";
-import { Environment, Text } from "./schema.ts";
+import { ChosenTag, CommandFields, RefusalCode, Text } from "./schema.ts";
 import { messageDecoder } from "./validation.ts";
 
 /** Text for standard input: no lone surrogate, which has no bytes in UTF-8. */
@@ -20,15 +20,9 @@ export function ExecBody(limits: Limits) {
       }),
     ),
     timeout_sec: Type.Optional(Type.Integer({ ...timeout, description: "The same as timeout, which wins." })),
-    envs: Type.Optional(Environment),
-    cwd: Type.Optional(Text({ minLength: 1, description: "Default: the home directory." })),
+    ...CommandFields,
     background: Type.Optional(Type.Boolean({ default: false, description: "Start and return at once." })),
-    tag: Type.Optional(
-      Type.String({
-        pattern: "^(?=.*[^0-9])[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
-        description: "Background only: names the process. Must hold a character that is no digit.",
-      }),
-    ),
+    tag: Type.Optional(Type.String({ ...ChosenTag, description: `Background only. ${ChosenTag.description}` })),
     stdin: Type.Optional(
       Type.Unsafe<string | boolean>({
         type: ["string", "boolean"],
@@ -76,8 +70,8 @@ const ExecStart = Type.Object({
   type: Type.Literal("start"),
   cmd: Text({ minLength: 1 }),
   args: Type.Optional(Type.Array(Text())),
-  envs: Type.Optional(Environment),
-  cwd: Type.Optional(Text({ minLength: 1 })),
+  ...CommandFields,
+  tag: Type.Optional(Type.String(ChosenTag)),
   stdin: Type.Optional(
     Type.Boolean({ default: false, description: "Standard input is open until stdin_end. Otherwise it is /dev/null." }),
   ),
@@ -117,12 +111,7 @@ export const ExecServerMessage = Type.Union([
   Type.Object({
     type: Type.Literal("error"),
     data: Type.String(),
-    code: Type.Optional(
-      Type.String({
-        description:
-          "Why the process could not be started, followed or written to: `command_not_found`, or the code that the same refusal has as an HTTP answer.",
-      }),
-    ),
+    code: Type.Optional(RefusalCode),
   }),
 ]);
 export type ExecServerMessage = Static<typeof ExecServerMessage>;

@@ -1,6 +1,6 @@
 /** Messages of a terminal session; `data` of input and output is base64. */
 import Type, { type Static } from "typebox";
-import { Environment, Text } from "./schema.ts";
+import { CommandFields, RefusalCode, Text } from "./schema.ts";
 import { messageDecoder } from "./validation.ts";
 
 const Columns = Type.Integer({ minimum: 1, maximum: 65_535 });
@@ -12,9 +12,7 @@ const PtyStart = Type.Object({
   args: Type.Optional(Type.Array(Text())),
   cols: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.cols })),
   rows: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.rows })),
-  envs: Type.Optional(Environment),
-  cwd: Type.Optional(Text({ minLength: 1 })),
-  user: Type.Optional(Text({ minLength: 1 })),
+  ...CommandFields,
 });
 const PtyConnect = Type.Object({ type: Type.Literal("connect"), tag: Text({ minLength: 1, maxLength: 64 }) });
 const PtyInput = Type.Object({ type: Type.Literal("input"), data: Type.String({ contentEncoding: "base64" }) });
@@ -42,9 +40,7 @@ export const PtyServerMessage = Type.Union([
     type: Type.Literal("error"),
     data: Type.String(),
     fatal: Type.Boolean(),
-    code: Type.Optional(
-      Type.String({ description: "`command_not_found`: the program does not exist or cannot be executed." }),
-    ),
+    code: Type.Optional(RefusalCode),
   }),
   Type.Object({ type: Type.Literal("ping") }),
 ]);

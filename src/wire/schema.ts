@@ -20,6 +20,33 @@ export const Environment = Type.Record(Type.String({ pattern: "^[^=\\u0000\\ud80
   description: "Environment variables, on top of the defaults.",
 });
 
+/** Every start of a command and of a terminal takes these. */
+export const CommandFields = {
+  envs: Type.Optional(Environment),
+  cwd: Type.Optional(Text({ minLength: 1, description: "Working directory. Default: the user's home directory." })),
+  user: Type.Optional(
+    Text({
+      minLength: 1,
+      description:
+        "Name of a user of the capsule, or a decimal uid of at most 2147483647; a name of digits goes first. The command has its " +
+        "groups and its HOME; a uid without a name has group 0 and HOME `/`. Default: root.",
+    }),
+  ),
+};
+
+/** A name that a client gives a process. */
+export const ChosenTag = {
+  pattern: "^(?=.*[^0-9])[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
+  description: "Names the process. Must hold a character that is no digit. A live process has it: 409.",
+};
+
+/** The code of an `error` message. */
+export const RefusalCode = Type.String({
+  description:
+    "Why the process could not be started, followed or written to: `command_not_found`, the program does not exist or cannot be " +
+    "executed, or the code that the same refusal has as an HTTP answer.",
+});
+
 export const CapsuleParams = Type.Object({ id: Type.String({ description: "A capsule's id, cl-…" }) });
 
 /** The body of every answer with a status above 399. */

@@ -26,6 +26,7 @@ import * as processes from "./sections/processes.ts";
 import * as pty from "./sections/pty.ts";
 import * as secrets from "./sections/secrets.ts";
 import * as snapshots from "./sections/snapshots.ts";
+import * as starts from "./sections/starts.ts";
 import * as teams from "./sections/teams.ts";
 import * as tickets from "./sections/tickets.ts";
 import { server } from "./service.ts";
@@ -40,6 +41,7 @@ const sections = [
   lifecycle,
   execStream,
   processes,
+  starts,
   files,
   operation,
   errors,

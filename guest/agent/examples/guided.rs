@@ -18,7 +18,7 @@ use capsule_agent::command::{check_tag, prepare};
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader};
-use capsule_agent::request::Request;
+use capsule_agent::request::{Exec, Request};
 use capsule_agent::stream::Role;
 use capsule_agent::streams::Streams;
 
@@ -78,7 +78,7 @@ fn read_request(request: &[u8]) -> Result<bool, Malformed> {
     let mut fields = Reader::new(request);
     let verb = Verb::from_number(fields.u16()?).ok_or(Malformed)?;
     match Request::read(verb, fields)? {
-        Request::Exec { command, .. } => {
+        Request::Exec(Exec { command, .. }) => {
             let _ = command.tag.map(check_tag);
             let _ = prepare(&command, false);
         }

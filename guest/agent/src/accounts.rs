@@ -1,13 +1,15 @@
 //! Users and groups from /etc/passwd and /etc/group. `getpwnam` is not available: it loads libraries, which a static
 //! program cannot.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::{Arc, Mutex};
+use std::os::unix::fs::OpenOptionsExt;
 
 use crate::spawn::Identity;
+pub use names::{names, Names};
+
+mod names;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -15,6 +17,8 @@ pub struct Account {
     pub uid: u32,
     pub gid: u32,
     pub home: Vec<u8>,
+    /// False: the name is the number, which /etc/group may have as the name of another user.
+    pub is_named: bool,
 }
 
 const PASSWD: &str = "/etc/passwd";
@@ -22,10 +26,13 @@ const GROUP: &str = "/etc/group";
 /// A longer file is treated as empty.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
+/// NGROUPS_MAX of the kernel.
+const MAX_GROUPS: usize = 65_536;
+
 /// The largest uid that a client may name.
 const MAX_UID: u32 = i32::MAX as u32;
 
-/// By name, or by number when no account has that name. A number needs no account.
+/// By name, or by number when no account has that name. A number needs no account, and neither does the name root.
 pub fn find(user: &[u8]) -> Option<Account> {
     find_in(&load(PASSWD), user)
 }
@@ -35,6 +42,9 @@ fn find_in(text: &[u8], user: &[u8]) -> Option<Account> {
         .filter_map(parse_account)
         .find(|account| account.name == user);
     named.or_else(|| {
+        if user == b"root" {
+            return Some(root());
+        }
         let uid = number(user).filter(|&uid| uid <= MAX_UID)?;
         Some(by_uid(text, uid).unwrap_or_else(|| nameless(uid, 0)))
     })
@@ -46,6 +56,17 @@ fn nameless(uid: u32, gid: u32) -> Account {
         uid,
         gid,
         home: b"/".to_vec(),
+        is_named: false,
+    }
+}
+
+fn root() -> Account {
+    Account {
+        name: b"root".to_vec(),
+        uid: 0,
+        gid: 0,
+        home: b"/root".to_vec(),
+        is_named: true,
     }
 }
 
@@ -53,37 +74,43 @@ fn nameless(uid: u32, gid: u32) -> Account {
 pub fn own() -> Account {
     // SAFETY: plain calls.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    let (name, home) = (b"root".to_vec(), b"/root".to_vec());
     if uid == 0 {
-        return Account {
-            name,
-            uid,
-            gid,
-            home,
-        };
+        return Account { gid, ..root() };
     }
     by_uid(&load(PASSWD), uid).unwrap_or_else(|| nameless(uid, gid))
 }
 
 pub fn identity(account: &Account) -> Identity {
-    let text = load(GROUP);
-    let mut groups = vec![account.gid];
-    for fields in lines(&text) {
+    let text = if account.is_named {
+        load(GROUP)
+    } else {
+        Vec::new()
+    };
+    Identity {
+        uid: account.uid,
+        gid: account.gid,
+        groups: groups_of(account, &text),
+    }
+}
+
+/// The account's group, and those that name it as a member: as many as the kernel takes.
+fn groups_of(account: &Account, text: &[u8]) -> Vec<u32> {
+    let mut groups = BTreeSet::from([account.gid]);
+    for fields in lines(text) {
         let [_, _, gid, members] = fields[..] else {
             continue;
         };
         let is_member = members
             .split(|&byte| byte == b',')
             .any(|member| member == account.name);
-        if let Some(gid) = number(gid).filter(|gid| is_member && !groups.contains(gid)) {
-            groups.push(gid);
+        if let Some(gid) = number(gid).filter(|_| is_member) {
+            groups.insert(gid);
+        }
+        if groups.len() == MAX_GROUPS {
+            break;
         }
     }
-    Identity {
-        uid: account.uid,
-        gid: account.gid,
-        groups,
-    }
+    groups.into_iter().collect()
 }
 
 fn by_uid(text: &[u8], uid: u32) -> Option<Account> {
@@ -101,6 +128,7 @@ fn parse_account(fields: Vec<&[u8]>) -> Option<Account> {
         uid: number(uid)?,
         gid: number(gid)?,
         home: if home.is_empty() { b"/" } else { home }.to_vec(),
+        is_named: true,
     })
 }
 
@@ -109,11 +137,12 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
         .map(|line| line.split(|&byte| byte == b':').collect())
 }
 
-/// Digits only: Rust would take a plus sign too.
+/// Digits only: Rust would take a plus sign too. The largest number is no id: system calls take it for "leave as it is".
 fn number(text: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(text).ok()?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| digits.parse().ok()).flatten()
+    let id = is_number.then(|| digits.parse().ok()).flatten();
+    id.filter(|&id| id != u32::MAX)
 }
 
 /// Without waiting for another process that has a lease on the file: the loop reads it.
@@ -134,85 +163,9 @@ fn load(path: &str) -> Vec<u8> {
     read().unwrap_or_default()
 }
 
-/// Numbers to names, for listings.
-#[derive(Default)]
-pub struct Names {
-    users: BTreeMap<u32, Vec<u8>>,
-    groups: BTreeMap<u32, Vec<u8>>,
-}
-
-impl Names {
-    pub fn user(&self, uid: u32) -> Vec<u8> {
-        named(&self.users, uid)
-    }
-
-    pub fn group(&self, gid: u32) -> Vec<u8> {
-        named(&self.groups, gid)
-    }
-}
-
-fn named(names: &BTreeMap<u32, Vec<u8>>, id: u32) -> Vec<u8> {
-    names
-        .get(&id)
-        .cloned()
-        .unwrap_or_else(|| id.to_string().into_bytes())
-}
-
-/// Modification time, size and inode, which change with the content.
-type Stamp = (i64, i64, u64, u64);
-
-static CACHE: Mutex<Option<([Stamp; 2], Arc<Names>)>> = Mutex::new(None);
-
-/// Parsed again only when a file has changed.
-pub fn names() -> Arc<Names> {
-    let stamp = [stamp(PASSWD), stamp(GROUP)];
-    let mut cache = CACHE.lock().unwrap_or_else(|poison| poison.into_inner());
-    if let Some((known, names)) = &*cache {
-        if *known == stamp {
-            return names.clone();
-        }
-    }
-    let names = Arc::new(Names {
-        users: numbered(PASSWD),
-        groups: numbered(GROUP),
-    });
-    *cache = Some((stamp, names.clone()));
-    names
-}
-
-fn stamp(path: &str) -> Stamp {
-    std::fs::metadata(path).map_or((0, 0, 0, 0), |meta| {
-        (meta.mtime(), meta.mtime_nsec(), meta.len(), meta.ino())
-    })
-}
-
-/// The first of several names for one number counts.
-fn numbered(path: &str) -> BTreeMap<u32, Vec<u8>> {
-    let mut names = BTreeMap::new();
-    for fields in lines(&load(path)) {
-        if let [name, _, id, ..] = fields[..] {
-            if let Some(id) = number(id) {
-                names.entry(id).or_insert_with(|| name.to_vec());
-            }
-        }
-    }
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_of_the_year_2400_has_a_stamp() {
-        let path = std::env::temp_dir().join(format!("capsule-stamp-{}", std::process::id()));
-        let file = std::fs::File::create(&path).unwrap();
-        let year_2400 = std::time::Duration::from_secs(13_569_465_600);
-        file.set_modified(std::time::UNIX_EPOCH + year_2400)
-            .unwrap();
-        assert_ne!(stamp(path.to_str().unwrap()), (0, 0, 0, 0));
-        std::fs::remove_file(&path).unwrap();
-    }
 
     #[test]
     fn a_line_without_numeric_ids_is_no_account() {
@@ -227,7 +180,8 @@ mod tests {
                 name: b"a".to_vec(),
                 uid: 7,
                 gid: 8,
-                home: b"/".to_vec()
+                home: b"/".to_vec(),
+                is_named: true,
             }
         );
     }
@@ -259,8 +213,46 @@ mod tests {
     }
 
     #[test]
-    fn an_id_without_a_name_is_shown_as_a_number() {
-        assert_eq!(Names::default().user(4321), b"4321");
-        assert_eq!(names().user(0), b"root");
+    fn root_needs_no_line_and_uid_0_without_one_is_a_number() {
+        for text in [&b""[..], b"root:x:zero:0::/elsewhere:/bin/sh\n"] {
+            assert_eq!(find_in(text, b"root"), Some(root()));
+            assert_eq!(find_in(text, b"0"), Some(nameless(0, 0)));
+        }
+        let text = b"toor:x:0:0::/toor:/bin/sh\nroot:x:0:1::/elsewhere:/bin/sh\n";
+        assert_eq!(find_in(text, b"root").unwrap().home, b"/elsewhere");
+        assert_eq!(find_in(text, b"0").unwrap().name, b"toor", "the first");
+    }
+
+    #[test]
+    fn damaged_lines_are_skipped_and_the_first_of_a_name_counts() {
+        let text = b"\n:::\nu\nu:x\nu:x:1000\nu:x:1000:1000::\nu:x:-1:0::/minus:/\nu:x:4294967296:0::/large:/\nu:x:4294967295:0::/same:/\n\
+            \xff\xfe:x:5:5::/bytes:/\nu:x:1001:1002::/first\nu:x:1003:1003::/second:/bin/sh\0\n";
+        let found = find_in(text, b"u").unwrap();
+        assert_eq!((found.uid, found.home.as_slice()), (1000, &b"/"[..]));
+        let rest = &text[text.len() - 70..];
+        assert_eq!(find_in(rest, b"u").unwrap().home, b"/first");
+        assert_eq!(find_in(text, b"\xff\xfe").unwrap().uid, 5);
+        assert_eq!(find_in(text, b""), None);
+    }
+
+    #[test]
+    fn groups_are_those_of_a_name_and_never_too_many() {
+        let text: Vec<u8> = (0..70_000)
+            .flat_map(|gid| format!("g{gid}:x:{gid}:a,u,1234\n").into_bytes())
+            .collect();
+        let account = Account {
+            name: b"u".to_vec(),
+            gid: 100_000,
+            ..nameless(7, 0)
+        };
+        let groups = groups_of(&account, &text);
+        assert_eq!(groups.len(), MAX_GROUPS);
+        assert!(groups.contains(&100_000));
+        assert_eq!(
+            groups_of(&account, b"g:x:1:uu\ng:x:x:u\ng:x:2:a,u\n"),
+            [2, 100_000]
+        );
+        let nameless = nameless(1234, 0);
+        assert_eq!(identity(&nameless).groups, [0], "it is no member's name");
     }
 }

@@ -143,11 +143,7 @@ impl Dispatcher {
             }
             Request::Freeze => supervisor.freeze(id, streams),
             Request::Thaw => supervisor.thaw(id, streams),
-            Request::Exec {
-                command,
-                mode,
-                has_stdin,
-            } => supervisor.exec(id, command, *mode, *has_stdin, streams, epoll)?,
+            Request::Exec(exec) => supervisor.exec(id, exec, streams, epoll)?,
             Request::Input(selector) => supervisor.sessions().open_input(id, selector, streams)?,
             Request::Pty {
                 command,

@@ -53,6 +53,7 @@ verbs! {
     Await = 22,
     ExecStdin = 23,
     Input = 24,
+    ExecAs = 25,
     Read = 32,
     Write = 33,
     List = 34,
@@ -89,6 +90,14 @@ pub mod exec_mode {
     pub const BACKGROUND: u8 = 1;
     /// A foreground command without STARTED.
     pub const OUTCOME: u8 = 2;
+}
+
+/// Flags of EXEC_AS.
+pub mod exec_flag {
+    /// Standard input is a pipe.
+    pub const STDIN: u8 = 1;
+    /// The process lives on when its client goes.
+    pub const SURVIVE: u8 = 2;
 }
 
 /// The flags of DATA: a stream's channel.
@@ -166,7 +175,7 @@ impl Failure {
     }
 }
 
-/// The command record of EXEC and PTY.
+/// The command record of EXEC, EXEC_STDIN, EXEC_AS and PTY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     pub cmd: &'a [u8],

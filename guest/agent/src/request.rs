@@ -3,20 +3,25 @@
 
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};
-use crate::protocol::{event, exec_mode, Command, Selector, Verb};
+use crate::protocol::{event, exec_flag, exec_mode, Command, Selector, Verb};
 use crate::record::{Malformed, Reader};
 use crate::wake::Wake;
+
+/// EXEC, EXEC_STDIN or EXEC_AS.
+pub struct Exec<'a> {
+    pub command: Command<'a>,
+    pub mode: u8,
+    pub has_stdin: bool,
+    /// The process lives on when its client goes.
+    pub survives: bool,
+}
 
 pub enum Request<'a> {
     Probe,
     Wake(Wake),
     Freeze,
     Thaw,
-    Exec {
-        command: Command<'a>,
-        mode: u8,
-        has_stdin: bool,
-    },
+    Exec(Exec<'a>),
     Input(Selector),
     Attach(Selector),
     Await(Selector),
@@ -49,8 +54,9 @@ impl<'a> Request<'a> {
             Verb::Wake => Request::Wake(Wake::read(&mut fields)?),
             Verb::Freeze => Request::Freeze,
             Verb::Thaw => Request::Thaw,
-            Verb::Exec => Request::read_exec(&mut fields, false)?,
-            Verb::ExecStdin => Request::read_exec(&mut fields, true)?,
+            Verb::Exec => Request::Exec(Exec::read(&mut fields, 0)?),
+            Verb::ExecStdin => Request::Exec(Exec::read(&mut fields, exec_flag::STDIN)?),
+            Verb::ExecAs => Request::Exec(Exec::read_as(&mut fields)?),
             Verb::Input => Request::Input(Selector::read(&mut fields)?),
             Verb::Pty => Request::Pty {
                 command: Command::read(&mut fields)?,
@@ -86,18 +92,35 @@ impl<'a> Request<'a> {
         fields.finish()?;
         Ok(request)
     }
+}
 
-    fn read_exec(fields: &mut Reader<'a>, has_stdin: bool) -> Result<Request<'a>, Malformed> {
+impl<'a> Exec<'a> {
+    fn read(fields: &mut Reader<'a>, flags: u8) -> Result<Exec<'a>, Malformed> {
+        if flags & !(exec_flag::STDIN | exec_flag::SURVIVE) != 0 {
+            return Err(Malformed);
+        }
         let command = Command::read(fields)?;
         let mode = fields.u8()?;
         if mode > exec_mode::OUTCOME {
             return Err(Malformed);
         }
-        Ok(Request::Exec {
+        Ok(Exec {
             command,
             mode,
-            has_stdin,
+            has_stdin: flags & exec_flag::STDIN != 0,
+            survives: flags & exec_flag::SURVIVE != 0,
         })
+    }
+
+    /// The user stands before the command, which names none itself. An empty one is the agent's own.
+    pub fn read_as(fields: &mut Reader<'a>) -> Result<Exec<'a>, Malformed> {
+        let (flags, user) = (fields.u8()?, fields.str()?);
+        let mut exec = Exec::read(fields, flags)?;
+        if exec.command.user.is_some() {
+            return Err(Malformed);
+        }
+        exec.command.user = Some(user).filter(|user| !user.is_empty());
+        Ok(exec)
     }
 }
 

@@ -122,6 +122,12 @@ fn valid_frames() -> Vec<HostFrame> {
         open(20, Verb::Input, |to| to.u8(1).str("reader")),
         frame(DATA, 20, vec![7; 65_536]),
         frame(END, 20, total(65_536)),
+        open(22, Verb::ExecAs, |to| {
+            command(to.u8(0).str("nobody"), &shell, None).u8(0)
+        }),
+        open(23, Verb::ExecAs, |to| {
+            command(to.u8(2).str(""), &shell, None).u8(1)
+        }),
         open(21, Verb::ExecStdin, |to| command(to, &["cat"], None).u8(0)),
         frame(DATA, 21, b"read\n".to_vec()),
         frame(END, 21, total(5)),

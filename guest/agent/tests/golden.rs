@@ -7,7 +7,8 @@ use std::path::Path;
 use capsule_agent::files::entries::entry;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
-use capsule_agent::record::{Reader, Writer};
+use capsule_agent::record::{Malformed, Reader, Writer};
+use capsule_agent::request::Exec;
 use capsule_agent::wake::Wake;
 
 const EPOCH: u16 = 0xb70c;
@@ -90,7 +91,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_stdin", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_exec_as", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -253,6 +254,57 @@ fn the_hosts_frames_are_decoded() {
         (Verb::Read, Ok(b"/in two parts".as_slice()))
     );
     fields.finish().unwrap();
+}
+
+#[test]
+fn commands_as_a_user_are_decoded() {
+    let frames = golden();
+    for (name, user, has_stdin, survives, mode) in [
+        ("open_exec_as", Some(b"1000".as_slice()), false, false, 0),
+        (
+            "open_exec_as_all",
+            Some(b"builder".as_slice()),
+            true,
+            true,
+            2,
+        ),
+        ("open_exec_as_default", None, false, true, 0),
+    ] {
+        let (_, _, _, bytes) = payload(&frames, name);
+        let mut fields = Reader::new(&bytes);
+        assert_eq!(read_verb(&mut fields), Verb::ExecAs);
+        let exec = Exec::read_as(&mut fields).unwrap();
+        fields.finish().unwrap();
+        assert_eq!(exec.command.user, user, "{name}");
+        assert_eq!(
+            (exec.has_stdin, exec.survives, exec.mode),
+            (has_stdin, survives, mode),
+            "{name}"
+        );
+    }
+    let (_, _, _, bytes) = payload(&frames, "open_exec_as_all");
+    let read = |bytes: &[u8]| Exec::read_as(&mut Reader::new(&bytes[2..])).map(|exec| exec.mode);
+    for (at, value) in [(2, 4), (2, 0x80), (bytes.len() - 2, 3)] {
+        let mut unknown = bytes.clone();
+        unknown[at] = value;
+        assert!(read(&unknown).is_err(), "{value} at {at}");
+    }
+    let as_user = |user: Option<&str>| {
+        Writer::new()
+            .u16(Verb::ExecAs.number())
+            .u8(0)
+            .str("builder")
+            .str("true")
+            .u32(0)
+            .u32(0)
+            .optional(None::<&str>)
+            .optional(user)
+            .optional(None::<&str>)
+            .u8(0)
+            .finish()
+    };
+    assert_eq!(read(&as_user(None)), Ok(0));
+    assert_eq!(read(&as_user(Some("root"))), Err(Malformed), "two users");
 }
 
 #[test]

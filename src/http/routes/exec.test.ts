@@ -7,6 +7,7 @@ import { Api, keys } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import type { Exit } from "../../agent/agent.ts";
+import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 
 interface Setup {
@@ -142,10 +143,9 @@ describe("foreground exec", () => {
 
   test("a field that the body does not have is ignored, also if a terminal's start has it", async () => {
     const { exec, agent } = await setUp();
-    await exec({ cmd: "true", user: "nobody" });
-    await exec({ cmd: "true", user: "nobody", background: true });
-    assert.deepEqual([agent.runs[0]?.command.user, agent.started[0]?.user], [undefined, undefined]);
-    assert.deepEqual([agent.runs.length, agent.started.length], [1, 1]);
+    await exec({ cmd: "true", cols: "wide" });
+    await exec({ cmd: "true", cols: "wide", background: true });
+    for (const command of [agent.runs[0]?.command, agent.started[0]]) assert.equal("cols" in command!, false);
   });
 
   for (const field of ["timeout", "timeout_sec"]) {
@@ -275,6 +275,31 @@ describe("foreground exec", () => {
   });
 });
 
+describe("user", () => {
+  test("is the command's, in the foreground and in the background; null is none", async () => {
+    const { exec, agent } = await setUp();
+    for (const user of ["nobody", "2147483648", null, undefined]) {
+      const asked = { cmd: "true", user, envs: { A: "1" }, cwd: "/tmp" };
+      assert.equal((await exec(asked)).status, 200);
+      assert.equal((await exec({ ...asked, background: true })).status, 202);
+      for (const command of [agent.runs.at(-1)?.command, agent.started.at(-1)])
+        assert.deepEqual([command?.user, command?.envs, command?.cwd], [user ?? undefined, { A: "1" }, "/tmp"]);
+    }
+  });
+
+  test("that the guest does not know is 400, and one that a saved agent cannot be 409", async () => {
+    const refusals: [Error, number, string][] = [
+      [new AgentFailure("invalid", "invalid_request", "no user bob"), 400, "invalid_request"],
+      [new CapsuleError("conflict", "no verb EXEC_AS"), 409, "conflict"],
+    ];
+    for (const [refusal, status, code] of refusals) {
+      const { exec } = await setUp({ onRun: (run) => run.fail(refusal) });
+      const reply = await exec({ cmd: "hang", user: "bob" });
+      assert.deepEqual([reply.status, reply.json.error.code], [status, code]);
+    }
+  });
+});
+
 describe("standard input", () => {
   test("is text or base64, then its end", async () => {
     const { exec, agent } = await setUp({ onRun: (run) => run.exit(0) });
@@ -386,6 +411,11 @@ describe("exec with bad input", () => {
     ["an empty name in envs", { cmd: "true", envs: { "": "" } }],
     ["a wrong value behind a newline in envs", { cmd: "true", envs: { "A\n": 1 } }],
     ["a cwd that is too long", { cmd: "true", cwd: "/ä".repeat(1_366) }],
+    ["an empty user", { cmd: "true", user: "" }],
+    ["a number for user", { cmd: "true", user: 1000 }],
+    ["a NUL in user", { cmd: "true", user: "ro\u0000ot" }],
+    ["half a surrogate pair in user", { cmd: "true", user: "\ud800", background: true }],
+    ["an empty cwd", { cmd: "true", cwd: "", background: true }],
     ["a text for background", { cmd: "true", background: "true" }],
     ["a tag that would be a PID", { cmd: "true", background: true, tag: "123" }],
     ["a tag with a slash", { cmd: "true", background: true, tag: "a/b" }],
@@ -409,7 +439,7 @@ describe("exec with bad input", () => {
 
   test("null for an optional field is the same as leaving it out", async () => {
     const { exec, agent } = await setUp({ limits: { exec_timeout_default_sec: 7 } });
-    const names = ["args", "timeout", "timeout_sec", "envs", "cwd", "background", "tag"];
+    const names = ["args", "timeout", "timeout_sec", "envs", "cwd", "user", "background", "tag"];
     const nulls = Object.fromEntries(names.map((name) => [name, null]));
     assert.equal((await exec({ cmd: "true", ...nulls })).status, 200);
     assert.equal((await exec({ cmd: "true" })).status, 200);

@@ -37,14 +37,12 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
       const { identity, params, body } = request;
       addAuditDetails(request, { subject: body.cmd });
       const send = await capsules.use(identity.teamId, params.id, "exec", (agent) => {
-        const { cmd, args, envs, cwd, background } = body;
-        const asked = { cmd, args, envs, cwd };
-        if (background) {
+        if (body.background) {
           const stdin = isInputOpen(body) || undefined;
-          return startInBackground(agent, commandOf({ ...asked, tag: body.tag, stdin }, limits), reply);
+          return startInBackground(agent, commandOf(body, limits, { tag: body.tag, stdin }), reply);
         }
         const input = inputOf(body);
-        const command = commandOf({ ...asked, stdin: input && true }, limits);
+        const command = commandOf(body, limits, { stdin: input && true });
         return runInForeground(agent, command, reply, {
           input,
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,

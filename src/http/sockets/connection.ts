@@ -93,8 +93,7 @@ export class Connection {
 
   /** Sends an error message, then closes. */
   fail(text: string, closeCode: number, code?: string): void {
-    const hasCode = code === commandNotFound || (code !== undefined && !("fatal" in this.#mark));
-    this.send({ type: "error", data: text, ...this.#mark, ...(hasCode ? { code } : {}) });
+    this.send({ type: "error", data: text, ...this.#mark, ...(code === undefined ? {} : { code }) });
     this.close(closeCode, text);
   }
 
@@ -114,7 +113,7 @@ export class Connection {
     const { message, code } = error;
     switch (code) {
       case "invalid_request":
-        this.fail(message, closeCodes.badMessage);
+        this.fail(message, closeCodes.badMessage, code);
         return;
       case "conflict": // the agent, saved by an older service, lacks the verb
         this.fail(message, closeCodes.done, code);

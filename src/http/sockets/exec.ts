@@ -37,8 +37,9 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
       await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const connection = sockets.accept(request, reply, params.id, {});
         const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-        const start = ({ cmd, args, envs, cwd, stdin }: ExecStart) => {
-          const command = commandOf({ cmd, args, envs, cwd, stdin: stdin || undefined }, limits);
+        const start = (message: ExecStart) => {
+          const { cmd, tag, stdin } = message;
+          const command = commandOf(message, limits, { tag, stdin: stdin || undefined });
           recordStart(audit, request, cmd);
           return agent.run(command, relay);
         };

@@ -54,8 +54,8 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
             recordStart(audit, request, message.tag);
             return agent.connect(message.tag, sink);
           }
-          const { cmd = ptyDefaults.cmd, args, envs, cwd, user } = message;
-          const command = commandOf({ cmd, args, envs, cwd, user }, limits);
+          const { cmd = ptyDefaults.cmd } = message;
+          const command = commandOf({ ...message, cmd }, limits);
           recordStart(audit, request, cmd);
           return agent.pty(command, sizeOf(message), sink);
         };

@@ -6,8 +6,9 @@ import { PassThrough } from "node:stream";
 import { after, before, beforeEach, describe, type TestContext, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
-import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
+import { type FakeAgent, FakePty, type FakeRun } from "../../../test/fakes/agent.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import type { Command, OutputSink } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { ExecServerMessage } from "../../wire/exec.ts";
@@ -299,14 +300,12 @@ describe("exec stream", () => {
 
   test("starts, streams, exits, closes", async () => {
     const client = await open();
-    client.send({ type: "start", cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
+    const asked = { cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp", user: "nobody", tag: "mine" };
+    client.send({ type: "start", ...asked });
     assert.deepEqual(await client.next(), { type: "start", pid: 101 });
     assert.equal(api.isBusy(id), true);
     const run = agent.runs[0] as FakeRun;
-    assert.deepEqual(run.command, {
-      ...{ cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" },
-      ...{ user: undefined, tag: undefined },
-    });
+    assert.deepEqual(run.command, asked);
     run.print("stdout", "out");
     run.print("stderr", "err");
     run.exit(3);
@@ -320,6 +319,22 @@ describe("exec stream", () => {
     ]);
     await waitFor("all output is consumed", () => run.consumedBytes === 6);
     assert.equal(api.isBusy(id), false);
+  });
+
+  test("a user or a tag that the guest refuses is told with its code", async () => {
+    const refusals = [
+      new AgentFailure("invalid", "invalid_request", "no user bob"),
+      new CapsuleError("conflict", "taken"),
+    ];
+    for (const refusal of refusals) {
+      agent.onRun = (run) => run.fail(refusal);
+      const client = await open();
+      client.send({ type: "start", cmd: "hang", user: "bob", tag: "mine" });
+      const [messages] = await client.rest();
+      const { message: data, code } = refusal;
+      assert.deepEqual(messages.at(-1), { type: "error", data, code });
+    }
+    agent.onRun = () => {};
   });
 
   test("args are optional", async () => {
@@ -413,6 +428,12 @@ describe("exec stream", () => {
       { type: "start", cmd: "tr\u0000ue" },
       { type: "start", cmd: "true", envs: { A: 1 } },
       { type: "start", cmd: "true", cwd: longPath },
+      { type: "start", cmd: "true", cwd: "" },
+      { type: "start", cmd: "true", user: "" },
+      { type: "start", cmd: "true", user: 0 },
+      { type: "start", cmd: "true", user: "ro\u0000ot" },
+      { type: "start", cmd: "true", tag: "123" },
+      { type: "start", cmd: "true", tag: "a/b" },
       { type: "start", cmd: "true", stdin: "text" },
       { type: "stdin", data: "x" },
       { type: "stdin_end" },
@@ -801,11 +822,22 @@ describe("pty", () => {
     second.socket.close();
   });
 
+  test("a user that the guest refuses is told with its code", async (t) => {
+    t.mock.method(agent, "pty", (command: Command, size: { cols: number; rows: number }, sink: OutputSink) => {
+      queueMicrotask(() => sink.failed(new AgentFailure("invalid", "invalid_request", `no user ${command.user}`)));
+      return new FakePty(command, size, sink);
+    });
+    const client = await open();
+    client.send({ type: "start", user: "bob" });
+    const error = { type: "error", data: "no user bob", fatal: true, code: "invalid_request" };
+    assert.deepEqual(await client.rest(), [[error], 1000]);
+  });
+
   test("an unknown tag is a fatal error", async () => {
     const client = await open();
     client.send({ type: "connect", tag: "pty-ffffffff" });
     const [messages, code] = await client.rest();
-    assert.deepEqual(messages, [{ type: "error", data: "no such session", fatal: true }]);
+    assert.deepEqual(messages, [{ type: "error", data: "no such session", fatal: true, code: "not_found" }]);
     assert.equal(code, 1000);
   });
 

@@ -4,8 +4,9 @@ use super::Supervisor;
 use crate::effects::Effect;
 use crate::epoll::Epoll;
 use crate::launcher::{Launch, Launched};
-use crate::protocol::{exec_mode, Command, Failure};
+use crate::protocol::{exec_mode, Code, Command, Failure};
 use crate::pty::Size;
+use crate::request::Exec;
 use crate::session::{Kind, Session};
 use crate::stream::Role;
 use crate::streams::Streams;
@@ -26,20 +27,23 @@ impl Supervisor {
     pub fn exec(
         &mut self,
         stream: u32,
-        command: &Command,
-        mode: u8,
-        has_stdin: bool,
+        exec: &Exec,
         streams: &mut Streams,
         epoll: &Epoll,
     ) -> Result<(), Failure> {
+        let command = &exec.command;
+        if exec.survives {
+            let message = "this agent ends a command with its client";
+            return Err(Failure::new(Code::Invalid, message));
+        }
         let tag = self.sessions.claim_tag(command.tag, "proc")?;
-        let kind = match mode {
+        let kind = match exec.mode {
             exec_mode::BACKGROUND => Kind::Background,
             _ => Kind::Foreground,
         };
         // The client may wait for the result only; then STARTED would be one more frame before it.
-        let is_quiet = mode == exec_mode::OUTCOME;
-        let launch = self.launcher.with_pipes(kind, command, has_stdin)?;
+        let is_quiet = exec.mode == exec_mode::OUTCOME;
+        let launch = self.launcher.with_pipes(kind, command, exec.has_stdin)?;
         self.start(stream, launch, tag, is_quiet, streams, epoll)
     }
 
