@@ -21,7 +21,7 @@ export function acceptJson(app: App, { maxBytes, turns }: { maxBytes: number; tu
     if (!announcesBody(payload)) return {};
     const { open } = request.routeOptions.config;
     const bytes = await collect(payload, open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
-    await enterTurn(turns, request);
+    await enterTurn(turns, request, bytes.length);
     return parseObject(bytes);
   };
   app.removeAllContentTypeParsers();

@@ -3,15 +3,16 @@ import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { steadyClock } from "../../../test/fakes/steady-clock.ts";
 import { type Ending, TeamTurns } from "./team-turns.ts";
 
 /** Names of requests in the order in which they went on; the first letter is the owner. */
 function line() {
   const turns = new TeamTurns();
   const begun: string[] = [];
-  const enter = (name: string) => {
+  const enter = (name: string, bytes = 0) => {
     const response = Object.assign(new EventEmitter(), { closed: false });
-    turns.enter(name[0]!, response as unknown as Ending, () => begun.push(name));
+    turns.enter({ name: name[0]! }, response as unknown as Ending, () => begun.push(name), bytes);
     return response;
   };
   return { begun, enter, turns };
@@ -81,4 +82,46 @@ test("requests whose clients have gone leave the line and never go on", async ()
   enter("b1");
   enter("b2").emit("close");
   assert.equal(turns.size, 0, "a line that is empty is forgotten");
+});
+
+test("after a large body its owner's turns come later, a millisecond for each 64 KiB; others' do not", async (t) => {
+  const { move, pass } = steadyClock(t);
+  const { begun, enter } = line();
+  enter("a1", 1 << 20);
+  for (const name of ["a2", "a3", "b1", "b2", "b3"]) enter(name);
+  for (let turn = 0; turn < 10; turn++) await nextTurn();
+  assert.deepEqual(begun, ["a1", "b1", "b2", "b3"]);
+  await pass(15);
+  assert.equal(begun.length, 4);
+  await pass(1);
+  await nextTurn();
+  assert.deepEqual(begun.slice(4), ["a2", "a3"]);
+  enter("b4", 65_536);
+  enter("b5");
+  move(1);
+  enter("c1"); // its own turn ends the pause of b as well
+  await nextTurn();
+  await nextTurn();
+  assert.deepEqual(begun.slice(6), ["b4", "c1", "b5"]);
+});
+
+test("all clients without a key share a turn, and their networks take it in turn, the largest first", async () => {
+  const { begun, turns } = line();
+  const response = Object.assign(new EventEmitter().setMaxListeners(0), { closed: false }) as unknown as Ending;
+  const enter = (name: string, networks: string[]) =>
+    turns.enter({ name: "", networks }, response, () => begun.push(name));
+  enter("first", ["z"]);
+  for (let index = 0; index < 100; index++) enter(`one site ${index}`, ["a", `a${index % 50}`]);
+  enter("another 0", ["b", "b0"]);
+  enter("another 1", ["b", "b0"]);
+  enter("another 2", ["b", "b1"]);
+  while (turns.size > 0) {
+    const { length } = begun;
+    await nextTurn();
+    assert.equal(begun.length, length + 1);
+  }
+  assert.deepEqual(begun.slice(0, 8), [
+    ...["first", "one site 0", "another 0", "one site 1", "another 2", "one site 2", "another 1", "one site 3"],
+  ]);
+  assert.equal(begun.length, 104);
 });

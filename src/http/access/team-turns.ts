@@ -1,73 +1,99 @@
 /**
  * In one turn of the event loop, one request of each team goes on to its body's parser and its handler; further ones wait for
  * the next turns, in order of arrival. A request of another team waits for one of them at most, however many the team sends
- * and whatever each costs, such as a commit that waits for the disk. A request whose client disconnects while it waits is dropped,
- * and never handled.
+ * and whatever each costs, such as a commit that waits for the disk. After a large body the team's next turn comes later, so that
+ * other teams' requests, which need several turns each, do not meet such a body in each of them. A request whose client disconnects
+ * while it waits is dropped, and never handled.
+ *
+ * All requests without a key share one turn, which goes to their networks in turn, the largest first.
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
 import type { App } from "../route.ts";
-import { networkOf } from "./network.ts";
+import { NestedLine } from "./nested-line.ts";
+import { nestedNetworks } from "./network.ts";
 
 /** A request's response, as far as its end is noticed. */
 export type Ending = Pick<ServerResponse, "closed" | "once" | "off">;
 
+/** Whose turn a request takes. `networks`: among which that turn is shared, the largest first. */
+export interface TurnOwner {
+  name: string;
+  networks?: readonly string[];
+}
+
+/** Without a key. */
+const keyless = "";
+/** A body of so many bytes holds the turns of its team off for a millisecond: about twice what parsing and passing it on takes. */
+export const pausedBytesPerMs = 65_536;
+
 export class TeamTurns {
-  /** Owners that have had their turn in this turn of the loop. */
-  readonly #served = new Set<string>();
-  readonly #waiting = new Map<string, Set<() => void>>();
-  #isScheduled = false;
+  /** Owners that have had their turn, and the time until which they wait for the next one. 0: until the next turn of the loop. */
+  readonly #served = new Map<string, number>();
+  readonly #waiting = new Map<string, NestedLine<() => void>>();
+  #isSoon = false;
+  /** Fires when the first of the owners may go on that have to wait for longer than a turn of the loop. */
+  #later: NodeJS.Timeout | undefined;
 
   /**
    * Calls `next` at once when it is the first of its owner in this turn of the loop, or else in a later one, unless the response
-   * is closed before.
+   * is closed before. `bytes`: of its body.
    */
-  enter(owner: string, response: Ending, next: () => void): void {
-    if (this.#served.has(owner)) this.#wait(owner, response, next);
-    else this.#serve(owner, next);
+  enter(owner: TurnOwner, response: Ending, next: () => void, bytes = 0): void {
+    if (this.#served.has(owner.name)) this.#wait(owner, response, () => this.#serve(owner.name, next, bytes));
+    else this.#serve(owner.name, next, bytes);
   }
 
   /** Requests that wait. */
   get size(): number {
-    return [...this.#waiting.values()].reduce((sum, queue) => sum + queue.size, 0);
+    return [...this.#waiting.values()].reduce((sum, line) => sum + line.size, 0);
   }
 
-  #wait(owner: string, response: Ending, next: () => void): void {
+  #wait({ name, networks = [] }: TurnOwner, response: Ending, serve: () => void): void {
     if (response.closed) return;
-    const queue = this.#waiting.get(owner) ?? new Set();
-    this.#waiting.set(owner, queue);
+    const line = this.#waiting.get(name) ?? new NestedLine();
+    this.#waiting.set(name, line);
     const drop = () => {
-      queue.delete(goOn);
-      if (queue.size === 0) this.#waiting.delete(owner);
+      line.remove(networks, goOn);
+      if (line.isEmpty) this.#waiting.delete(name);
     };
     const goOn = () => {
       response.off("close", drop);
-      next();
+      serve();
     };
-    queue.add(goOn);
+    line.add(networks, goOn);
     response.once("close", drop);
   }
 
-  #serve(owner: string, next: () => void): void {
-    this.#served.add(owner);
-    this.#schedule();
+  #serve(name: string, next: () => void, bytes: number): void {
+    const pauseMs = Math.floor(bytes / pausedBytesPerMs);
+    this.#served.set(name, pauseMs === 0 ? 0 : performance.now() + pauseMs);
+    this.#lookSoon();
     next();
   }
 
-  #schedule(): void {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
+  #lookSoon(): void {
+    if (this.#isSoon) return;
+    this.#isSoon = true;
     setImmediate(() => {
-      this.#isScheduled = false;
-      this.#served.clear();
-      for (const [owner, queue] of [...this.#waiting]) {
-        const [next] = queue;
-        if (next === undefined) continue;
-        queue.delete(next);
-        if (queue.size === 0) this.#waiting.delete(owner);
-        this.#serve(owner, next);
-      }
+      this.#isSoon = false;
+      this.#look();
     });
+  }
+
+  #look(): void {
+    const now = performance.now();
+    for (const [name, untilMs] of this.#served) if (untilMs <= now) this.#served.delete(name);
+    for (const [name, line] of [...this.#waiting]) {
+      if (this.#served.has(name)) continue;
+      const goOn = line.take();
+      if (line.isEmpty) this.#waiting.delete(name);
+      goOn?.();
+    }
+    clearTimeout(this.#later);
+    if (this.#isSoon || this.#served.size === 0) return;
+    const untilMs = Math.min(...this.#served.values());
+    this.#later = setTimeout(() => this.#look(), Math.ceil(untilMs - now));
   }
 }
 
@@ -75,11 +101,11 @@ const entered = new WeakSet<FastifyRequest>();
 /** A body's parser is given the request alone. */
 const responses = new WeakMap<FastifyRequest, ServerResponse>();
 
-/** Call before a JSON body is parsed, which can cost more than the handler. */
-export function enterTurn(turns: TeamTurns, request: FastifyRequest): Promise<void> {
+/** Call before a JSON body of so many bytes is parsed, which can cost more than the handler. */
+export function enterTurn(turns: TeamTurns, request: FastifyRequest, bytes: number): Promise<void> {
   entered.add(request);
   const response = responses.get(request) as ServerResponse;
-  return new Promise((resolve) => turns.enter(ownerOf(request), response, resolve));
+  return new Promise((resolve) => turns.enter(ownerOf(request), response, resolve, bytes));
 }
 
 /** For the requests that have not entered before a body of theirs was parsed. */
@@ -94,7 +120,7 @@ export function takeTurns(app: App, turns: TeamTurns): void {
   });
 }
 
-/** Requests without a key share the turns of their network. */
-function ownerOf({ identity, ip }: FastifyRequest): string {
-  return (identity as FastifyRequest["identity"] | undefined)?.teamId ?? networkOf(ip);
+function ownerOf({ identity, ip }: FastifyRequest): TurnOwner {
+  const teamId = (identity as FastifyRequest["identity"] | undefined)?.teamId;
+  return teamId === undefined ? { name: keyless, networks: nestedNetworks(ip) } : { name: teamId };
 }
