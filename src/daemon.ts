@@ -224,6 +224,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
       },
     },
     onDamage: (folder, why) => log.error({ folder, why }, "a folder is damaged, or could not be checked"),
+    onSilentBoot: (guest) => log.warn({ guest }, "the guest of a base's boot said nothing until the deadline"),
     step,
   });
   await host.sweep();

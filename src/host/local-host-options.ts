@@ -4,6 +4,7 @@ import type { HostMemory } from "./capacity/host-memory.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
 import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
+import type { SilentGuest } from "./images/boot.ts";
 import type { ImageStore } from "./images/image-store.ts";
 import type { Vmms } from "./qemu-builds/vmms.ts";
 import type { Step } from "./steps.ts";
@@ -33,5 +34,7 @@ export interface LocalHostOptions {
   warm: WarmSettings;
   /** Called for checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
+  /** Called for each boot of a base whose guest says nothing. */
+  onSilentBoot: (guest: SilentGuest) => void;
   step: Step;
 }

@@ -79,6 +79,7 @@ async function hostOfPaused(t: TestContext, connect: Connect = async () => agent
       step: () => {},
     },
     ...{ bootMs: 60_000, wakeMs: 60_000, silenceMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
+    onSilentBoot: () => {},
     onDamage: (folder: string) => damages.push(folder),
     memory: new HostMemory({ reserveBytes: 0 }),
     missing: async () => [],

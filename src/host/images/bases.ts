@@ -25,7 +25,7 @@ import { type Connect, identityOf } from "../guest.ts";
 import type { Shape, Turn } from "../host.ts";
 import { runWarmUp, type WarmUpCommand } from "../warm-up.ts";
 import { BaseTrimmer, type BaseTrimmerOptions } from "./base-trimmer.ts";
-import { bootUntilAnswered, zeroName } from "./boot.ts";
+import { bootUntilAnswered, type SilentGuest, zeroName } from "./boot.ts";
 import type { ImageStore } from "./image-store.ts";
 import type { Image } from "./images.ts";
 
@@ -42,6 +42,8 @@ export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "refere
   vmm: Vmm;
   connect: Connect;
   bootMs: number;
+  /** Called for each boot whose guest says nothing. */
+  onSilentBoot: (guest: SilentGuest) => void;
   /** False for a folder that was found damaged. */
   isSound: (folder: string) => boolean;
   /** The line of boots, `lineOfBases` unless a test has its own. */
@@ -197,7 +199,7 @@ export class Bases {
   }
 
   async #make(key: string, image: Image, machine: Machine, owner: string): Promise<Parent> {
-    const { paths, space, vmm, connect, bootMs } = this.#options;
+    const { paths, space, vmm, connect, bootMs, onSilentBoot } = this.#options;
     const nonce = newNonce();
     const folder = paths.scratch(`base-${nonce}`);
     await this.trim().catch(() => {}); // the reconciler tries again, and reports it
@@ -206,7 +208,8 @@ export class Bases {
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
-      const booted = await bootUntilAnswered({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
+      const boot = { vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs, onSilence: onSilentBoot };
+      const booted = await bootUntilAnswered(boot);
       vm = booted.vm;
       const { agent } = booted;
       await withDeadline(bootMs, `warming up the base of ${image.name}`, prepare(agent));

@@ -2,6 +2,7 @@
 import { truncate, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
+import { printable } from "../../agent/failure.ts";
 import { emptyOverlay, type Overlay } from "../../vmm/qcow2.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -24,7 +25,20 @@ export interface Boot {
   deadlineMs: number;
   /** Ends the boot before the deadline. */
   signal?: AbortSignal;
+  /** Called with what can be found out about a guest whose agent did not answer, before its VM is ended. */
+  onSilence?: (guest: SilentGuest) => void;
 }
+
+export interface SilentGuest {
+  /** In QEMU's command line. */
+  name: string;
+  /** As QEMU says: `running`, `stopped`, `shutdown`; undefined when it does not answer. */
+  state: string | undefined;
+  /** The end of the guest's console, 4 KiB at most. Guest text, without control characters but for line feeds. */
+  console: string;
+}
+
+const consoleTailLength = 4_096;
 
 /** Name of the all-zero memory file that a booted VM maps. */
 export const zeroName = "zero";
@@ -44,9 +58,20 @@ export async function bootImage(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
   try {
     return { vm, agent: await connect(vm.agentSocket, deadlineMs, signal) };
   } catch (error) {
+    if (isSilence(error)) boot.onSilence?.(await describeGuest(name, vm));
     await vm.kill();
     throw error;
   }
+}
+
+function isSilence(error: unknown): boolean {
+  return error instanceof CapsuleError && error.code === "agent_error";
+}
+
+async function describeGuest(name: string, vm: Vm): Promise<SilentGuest> {
+  const [state, printed] = await Promise.all([vm.state().catch(() => undefined), vm.console().catch(() => "")]);
+  const lines = printed.slice(-consoleTailLength).split(/\r*\n/);
+  return { name, state, console: lines.map(printable).join("\n").slice(-consoleTailLength) };
 }
 
 /**
@@ -57,7 +82,7 @@ export async function bootUntilAnswered(boot: Boot): Promise<{ vm: Vm; agent: Ag
   try {
     return await bootImage(boot);
   } catch (error) {
-    if (!(error instanceof CapsuleError && error.code === "agent_error")) throw error;
+    if (!isSilence(error)) throw error;
     return await bootImage(boot);
   }
 }
