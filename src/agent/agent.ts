@@ -51,6 +51,8 @@ export interface OutputSink {
    * bytes, which lets the guest send more.
    */
   output(channel: "stdout" | "stderr" | "pty", chunk: Uint8Array): void;
+  /** After `started`, for clients of kept output: how many bytes of both streams come before the first one of `output`. */
+  positioned?(offset: number): void;
   exited(exit: Exit): void;
   failed(error: Error): void;
 }
@@ -97,6 +99,23 @@ export interface ProcessInput extends Pick<CommandStream, "write" | "onDrain" | 
 
 export interface PtyStream extends InputStream {
   resize(cols: number, rows: number): void;
+}
+
+/** Where the output of an attached client begins: with what is kept, now, or after so many bytes of both streams. */
+export type OutputStart = "start" | "now" | number;
+
+/** The kept output of a background process, of one stream or of both in the order of arrival. */
+export interface KeptOutput {
+  size: number;
+  /** Bytes of both streams that were written before the kept ones. */
+  dropped: number;
+  body: Readable;
+}
+
+export interface LogsRequest {
+  stream: "both" | "stdout" | "stderr";
+  /** Only the last lines, so many. */
+  tail?: number | undefined;
 }
 
 export type Selector = { pid: number } | { tag: string };
@@ -169,6 +188,9 @@ export interface ProcessVerbs {
   run(command: Command, sink: OutputSink): CommandStream;
   start(command: Command, signal?: AbortSignal): Promise<Started>;
   attach(selector: Selector, sink: OutputSink): RunningStream;
+  /** From the kept output, also of a process that has ended. Fails with "invalid" where less is written. */
+  attachFrom(selector: Selector, start: OutputStart, sink: OutputSink): RunningStream;
+  logs(selector: Selector, request: LogsRequest, signal?: AbortSignal): Promise<KeptOutput>;
   /** Fails with "conflict" where the process has no open standard input. */
   input(selector: Selector, sink: InputSink): ProcessInput;
   /** The exit of a background process that runs or has ended within the last five minutes. */

@@ -9,9 +9,12 @@ import type {
   GuestEntry,
   GuestProcess,
   InputSink,
+  KeptOutput,
   ListingSink,
   ListRequest,
+  LogsRequest,
   OutputSink,
+  OutputStart,
   ProcessInput,
   PtyStream,
   RunningStream,
@@ -21,8 +24,9 @@ import type {
   Wake,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
-import { FileDownload } from "./download.ts";
+import { downloadFile, downloadLog } from "./download.ts";
 import { handshake } from "./handshake.ts";
+import { LoggedStream } from "./kept-output.ts";
 import { Listing } from "./listing.ts";
 import { InputOfProcess, type Lingering } from "./process-input.ts";
 import { commandOutputs, exitOf, ForegroundStream, OutputStream, Terminal } from "./process-streams.ts";
@@ -123,6 +127,14 @@ class Connection implements Agent {
     return new OutputStream(this.#channel, Verb.ATTACH, selectorRequest(Verb.ATTACH, selector), commandOutputs, sink);
   }
 
+  attachFrom(selector: Selector, start: OutputStart, sink: OutputSink): RunningStream {
+    return LoggedStream.open(this.#channel, selector, start, sink);
+  }
+
+  logs(selector: Selector, asked: LogsRequest, signal?: AbortSignal): Promise<KeptOutput> {
+    return downloadLog(this.#channel, selector, asked, signal);
+  }
+
   input(selector: Selector, sink: InputSink): ProcessInput {
     return new InputOfProcess(this.#channel, selector, sink, this.#lingering);
   }
@@ -151,7 +163,7 @@ class Connection implements Agent {
   }
 
   read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }> {
-    return FileDownload.of(this.#channel, path, signal);
+    return downloadFile(this.#channel, path, signal);
   }
 
   write(path: string | undefined): Upload {

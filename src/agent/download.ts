@@ -1,62 +1,83 @@
-/** Downloads a file from the guest, no faster than its reader consumes it. */
+/** Downloads a file or kept output from the guest, no faster than its reader consumes it. */
 import { Readable } from "node:stream";
+import type { KeptOutput, LogsRequest, Selector } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { ChunkBuffer } from "./chunk-buffer.ts";
 import { maxPayloadBytes } from "./frames.ts";
+import { guestLimits } from "./guest-limits.ts";
+import { decodeKeptEvent, logsRequest } from "./kept-records.ts";
 import { DataChannel, decodeEmpty, decodeOpenedEvent, limits, request, Verb } from "./protocol.ts";
-import { ProtocolError } from "./records.ts";
+import { ProtocolError, type RecordWriter } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
-export interface OpenFile {
+interface Head {
   size: number;
-  body: Readable;
 }
 
-export class FileDownload implements StreamHandler {
+/** One verb whose answer is an event, the bytes and their end. */
+interface DownloadVerb<Of extends Head> {
+  verb: Verb;
+  request: RecordWriter;
+  decodeHead: (payload: Buffer) => Of;
+  /** More is a violation of the protocol. */
+  maxBytes: number;
+}
+
+class Download<Of extends Head> implements StreamHandler {
   readonly #stream: Stream;
-  readonly #resolve: (file: OpenFile) => void;
+  readonly #decodeHead: (payload: Buffer) => Of;
+  #remainingBytes: number;
+  readonly #resolve: (opened: Of & { body: Readable }) => void;
   readonly #reject: (error: Error) => void;
   #body: Content | undefined;
-  /** The file is longer than the window, which has not been widened yet. */
+  /** It is longer than the window, which has not been widened yet. */
   #isLong = false;
   /** Bytes pushed into the body and not yet returned as credit. */
   #uncreditedBytes = 0;
 
-  static of(channel: Channel, path: string, signal?: AbortSignal): Promise<OpenFile> {
+  static of<Of extends Head>(
+    channel: Channel,
+    verb: DownloadVerb<Of>,
+    signal?: AbortSignal,
+  ): Promise<Of & { body: Readable }> {
     return new Promise((resolve, reject) => {
-      new FileDownload(channel, path, resolve, reject).#stream.cancelOn(signal);
+      new Download(channel, verb, resolve, reject).#stream.cancelOn(signal);
     });
   }
 
   private constructor(
     channel: Channel,
-    path: string,
-    resolve: (file: OpenFile) => void,
+    { verb, request, decodeHead, maxBytes }: DownloadVerb<Of>,
+    resolve: (opened: Of & { body: Readable }) => void,
     reject: (error: Error) => void,
   ) {
+    this.#decodeHead = decodeHead;
+    this.#remainingBytes = maxBytes;
     this.#resolve = resolve;
     this.#reject = reject;
-    this.#stream = channel.open(Verb.READ, request(Verb.READ).path(path), this);
+    this.#stream = channel.open(verb, request, this);
   }
 
   event(payload: Buffer): void {
-    const { size } = decodeOpenedEvent(payload);
-    if (this.#body) throw new ProtocolError("a file opened twice");
+    const head = this.#decodeHead(payload);
+    if (this.#body) throw new ProtocolError("a download opened twice");
     this.#body = this.#makeBody();
-    this.#isLong = size > limits.windowBytes;
-    this.#resolve({ size, body: this.#body });
+    this.#isLong = head.size > limits.windowBytes;
+    this.#resolve({ ...head, body: this.#body });
   }
 
   data(output: number, bytes: Buffer): void {
-    if (output !== DataChannel.MAIN || !this.#body) throw new ProtocolError("unexpected file content");
+    if (output !== DataChannel.MAIN || !this.#body) throw new ProtocolError("unexpected content");
+    this.#remainingBytes -= bytes.length;
+    if (this.#remainingBytes < 0) throw new ProtocolError("too much content");
     this.#uncreditedBytes += bytes.length;
     this.#body.add(bytes);
   }
 
-  /** Ends the body only here, when the file is known to be complete. */
+  /** Ends the body only here, when it is known to be complete. */
   result(payload: Buffer): void {
     decodeEmpty(payload);
-    if (!this.#body || !this.#stream.hasEnded) throw new ProtocolError("a READ result without an end of data");
+    if (!this.#body || !this.#stream.hasEnded) throw new ProtocolError("a result without an end of data");
     this.#body.finish();
   }
 
@@ -89,6 +110,29 @@ export class FileDownload implements StreamHandler {
   }
 }
 
+export interface OpenFile {
+  size: number;
+  body: Readable;
+}
+
+export function downloadFile(channel: Channel, path: string, signal?: AbortSignal): Promise<OpenFile> {
+  const asked = request(Verb.READ).path(path);
+  const maxBytes = Number.POSITIVE_INFINITY;
+  return Download.of(channel, { verb: Verb.READ, request: asked, decodeHead: decodeOpenedEvent, maxBytes }, signal);
+}
+
+/** The guest sends at most `guestLimits.keptOutputBytes`. */
+export function downloadLog(
+  channel: Channel,
+  selector: Selector,
+  asked: LogsRequest,
+  signal?: AbortSignal,
+): Promise<KeptOutput> {
+  const request = logsRequest(selector, asked);
+  const maxBytes = guestLimits.keptOutputBytes;
+  return Download.of(channel, { verb: Verb.LOGS, request, decodeHead: decodeKeptEvent, maxBytes }, signal);
+}
+
 interface ContentOptions {
   highWaterMark: number;
   /** The reader may have consumed bytes. */
@@ -103,7 +147,7 @@ const pooledMinBytes = maxPayloadBytes / 2;
 const pooledMax = limits.windowBytes / pooledMinBytes;
 
 /**
- * The received part of a file. With pipe(), buffers are reused, which saves a third to a half of the daemon's CPU time
+ * The received part of a download. With pipe(), buffers are reused, which saves a third to a half of the daemon's CPU time
  * per byte (measured with 2 GiB into an HTTP response). Reuse is safe because `write` calls back only after the
  * destination has passed the bytes to the kernel, and because no other reader of a piped body gets the buffers. Other
  * readers get copies.

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
+import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest } from "./kept-records.ts";
 import {
   decodeCount,
   decodeEmpty,
@@ -98,6 +99,11 @@ const encoded: Record<string, Buffer> = {
   open_input_pid: open(24, selectorRequest(Verb.INPUT, { pid: 4242 })),
   open_attach_pid: open(7, selectorRequest(Verb.ATTACH, { pid: 4242 })),
   open_attach_tag: open(8, selectorRequest(Verb.ATTACH, { tag: "proc-0011aabb" })),
+  open_attach_from_start: open(25, attachFromRequest({ tag: "job" }, "start")),
+  open_attach_from_now: open(26, attachFromRequest({ pid: 4242 }, "now")),
+  open_attach_from_offset: open(27, attachFromRequest({ tag: "job" }, 5_000_000_000)),
+  open_logs: open(28, logsRequest({ tag: "job" }, { stream: "both" })),
+  open_logs_tail: open(29, logsRequest({ pid: 4242 }, { stream: "stderr", tail: 10 })),
   open_await: open(17, selectorRequest(Verb.AWAIT, { tag: "worker" })),
   open_signal_pid: open(9, selectorRequest(Verb.SIGNAL, { pid: 4242 }).u8(9)),
   open_signal_tag: open(10, selectorRequest(Verb.SIGNAL, { tag: "worker" }).u8(15)),
@@ -169,6 +175,7 @@ const device = {
 };
 
 const stdinVerbs = new Set([...unlistedVerbs, 23, 24]);
+const execAsVerbs = new Set([...stdinVerbs, 25]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -176,12 +183,15 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
   welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
   welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: stdinVerbs }],
-  welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: execAsVerbs }],
+  welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],
   window: [WINDOW, 0, 5, decodeCount, 65_536],
   event_started: [EVENT, 0, 5, decodeStartedEvent, { pid: 4242, tag: "proc-0011aabb" }],
+  event_position: [EVENT, 0, 27, decodePositionEvent, { offset: 5_000_000_000 }],
+  event_kept: [EVENT, 0, 28, decodeKeptEvent, { size: 1_048_576, dropped: 4_294_967_296 }],
   event_opened: [EVENT, 0, 14, decodeOpenedEvent, { size: 4_294_967_296 }],
   result_empty: [RESULT, 0, 1, decodeEmpty, undefined],
   result_woken: [RESULT, 0, 2, decodeWoken, ["/etc/hosts cannot be written: Read-only file system"]],

@@ -19,6 +19,7 @@ test("are those of the agent's source", () => {
     tasksMax: constant("tasks.rs", "MAX_TASKS"),
     keptExitsMax: constant("kept.rs", "MAX_KEPT"),
     keptExitsMs: constant("supervisor.rs", "KEPT_MS"),
+    keptOutputBytes: constant("output_log.rs", "KEPT_BYTES"),
     replayBytes: constant("terminal.rs", "RING_BYTES"),
     lagBytes: constant("listeners.rs", "LISTENER_QUEUE_BYTES"),
     terminalInputBytes: constant("input.rs", "MAX_INPUT_BYTES"),

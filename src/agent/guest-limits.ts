@@ -10,6 +10,8 @@ export const guestLimits = {
   /** Ended background processes, and terminals, whose exit is kept. */
   keptExitsMax: 64,
   keptExitsMs: 300_000,
+  /** Output of each background process that is kept. */
+  keptOutputBytes: 1_048_576,
   /** Output of a terminal kept for the next client. */
   replayBytes: 262_144,
   /** Output that waits for a client of attach or a terminal. */

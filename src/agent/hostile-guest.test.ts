@@ -45,6 +45,32 @@ const truths: [stream: number, type: number, payload: Uint8Array, flags?: number
   [9, DATA, Buffer.alloc(65_536)],
   [9, WINDOW, windowRecord(30_000)],
   [9, FAIL, failed],
+  [10, EVENT, startedEvent],
+  [10, EVENT, new RecordWriter().u16(2).u64(7n).finish()],
+  [10, EVENT, new RecordWriter().u16(2).u64(4n).finish()],
+  [10, DATA, Buffer.alloc(5_000), 1],
+  [10, RESULT, exited],
+  [
+    11,
+    EVENT,
+    new RecordWriter()
+      .u16(3)
+      .u64(10n)
+      .u64(2n ** 60n)
+      .finish(),
+  ],
+  [
+    11,
+    EVENT,
+    new RecordWriter()
+      .u16(3)
+      .u64(2n ** 40n)
+      .u64(0n)
+      .finish(),
+  ],
+  [11, DATA, Buffer.alloc(10)],
+  [11, END, endRecord(10)],
+  [11, RESULT, emptyRecord],
 ];
 const plausible = fc.constantFrom(...truths);
 const spoken = ([stream, type, payload, flags = 0]: (typeof truths)[number]) => ({
@@ -58,7 +84,7 @@ const forged = fc.record({
   type: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 4, max: 9 }) }, fc.nat(255)),
   flags: fc.oneof({ weight: 8, arbitrary: fc.constantFrom(0, 0, 1, 2) }, fc.nat(255)),
   otherEpoch: fc.integer({ min: 0, max: 9 }).map((n) => n === 0),
-  stream: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 1, max: 9 }) }, fc.nat(0xffff_ffff)),
+  stream: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 1, max: 11 }) }, fc.nat(0xffff_ffff)),
   payload: fc.oneof(
     plausible.map(([, , payload]) => payload),
     fc.uint8Array({ maxLength: 80 }),
@@ -93,6 +119,12 @@ function callEverything(agent: Agent): Promise<unknown>[] {
   const upload = agent.write("/x");
   ends.push(upload.write(Buffer.alloc(300_000)).then(() => upload.end()));
   agent.pty(command, { cols: 80, rows: 24 }, sink()).write(Buffer.alloc(300_000));
+  agent.attachFrom({ pid: 7 }, 5, sink());
+  ends.push(
+    agent.logs({ pid: 7 }, { stream: "both" }).then(async ({ body }) => {
+      for await (const chunk of body) assert.ok(chunk.length > 0);
+    }),
+  );
   return ends;
 }
 

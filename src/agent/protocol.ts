@@ -6,24 +6,13 @@ import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake }
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
-export interface VersionRange {
-  min: number;
-  max: number;
-}
-
-/** The versions that this host speaks. */
-export const protocolVersions: Readonly<VersionRange> = { min: 1, max: 1 };
-/** The version of an agent whose checkpoint or journal has no record of it: only this one existed then. */
-export const unrecordedProtocol = 1;
-
-export function speaks({ min, max }: VersionRange, version: number): boolean {
-  return version >= min && version <= max;
-}
-
-/** "protocol 3, this server 1 to 2", for the message of an agent that cannot be spoken to. */
-export function describeMismatch(version: number, { min, max }: VersionRange): string {
-  return `protocol ${version}, this server ${min === max ? min : `${min} to ${max}`}`;
-}
+export {
+  describeMismatch,
+  protocolVersions,
+  speaks,
+  unrecordedProtocol,
+  type VersionRange,
+} from "./versions.ts";
 
 export const magic = Buffer.from("capsule-agent");
 export const nonceBytes = 16;
@@ -45,6 +34,8 @@ export const Verb = {
   EXEC_STDIN: 23,
   INPUT: 24,
   EXEC_AS: 25,
+  ATTACH_FROM: 26,
+  LOGS: 27,
   READ: 32,
   WRITE: 33,
   LIST: 34,
@@ -61,7 +52,16 @@ export function nameOf(verb: Verb): string {
   return Object.entries(Verb).find(([, number]) => number === verb)?.[0] ?? `${verb}`;
 }
 
-export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, TAKEN: 18, OPENED: 32, TARGET: 33 } as const;
+export const EventKind = {
+  STARTED: 1,
+  POSITION: 2,
+  KEPT: 3,
+  STOP: 16,
+  RESIZE: 17,
+  TAKEN: 18,
+  OPENED: 32,
+  TARGET: 33,
+} as const;
 
 const noticeHalting = 1;
 
@@ -139,7 +139,7 @@ export function ptyRequest(command: Command, size: { cols: number; rows: number 
   return writeCommand(request(Verb.PTY), command).u16(size.cols).u16(size.rows);
 }
 
-/** For ATTACH, AWAIT, INPUT and SIGNAL. */
+/** For ATTACH, ATTACH_FROM, AWAIT, INPUT, LOGS and SIGNAL. */
 export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
   const to = request(verb);
   return "pid" in selector ? to.u8(0).u32(selector.pid) : to.u8(1).str(selector.tag);
@@ -180,7 +180,8 @@ export function targetEvent(path: string): Buffer {
 
 // ---- Answers, agent → host
 
-function whole<T>(payload: Buffer, read: (fields: RecordReader) => T): T {
+/** Decodes a whole record. */
+export function whole<T>(payload: Buffer, read: (fields: RecordReader) => T): T {
   const fields = new RecordReader(payload);
   const value = read(fields);
   fields.finish();
@@ -314,7 +315,7 @@ function flag(fields: RecordReader): boolean {
   return value === 1;
 }
 
-function expectKind(fields: RecordReader, expected: number): void {
+export function expectKind(fields: RecordReader, expected: number): void {
   const kind = fields.u16();
   if (kind !== expected) throw new ProtocolError(`event ${kind} instead of ${expected}`);
 }

@@ -3,7 +3,7 @@ import type { Agent } from "../agent/agent.ts";
 
 export interface AgentParts {
   exec: Pick<Agent, "run" | "start">;
-  processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "input">;
+  processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "attachFrom" | "logs" | "input">;
   pty: Pick<Agent, "pty" | "connect">;
   files: Pick<Agent, "read" | "write" | "list" | "mkdir" | "remove">;
 }

@@ -32,6 +32,10 @@ const described = {
     description: "The answer is not to be kept.",
     schema: { type: "string", const: "no-store" },
   },
+  "X-Dropped-Bytes": {
+    description: "Output of both streams that was written before the kept one.",
+    schema: { type: "integer", minimum: 0 },
+  },
   "X-Accel-Buffering": {
     description: "nginx passes the stream on as it comes.",
     schema: { type: "string", const: "no" },

@@ -66,6 +66,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     socket_unread_max_bytes: unsentMaxBytes,
     capsule_processes_max: guestLimits.liveMax,
     capsule_file_operations_max: guestLimits.tasksMax,
+    output_kept_max_bytes: guestLimits.keptOutputBytes,
     exits_kept_max: guestLimits.keptExitsMax,
     exits_kept_sec: guestLimits.keptExitsMs / 1_000,
     terminal_replay_max_bytes: guestLimits.replayBytes,

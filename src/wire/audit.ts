@@ -16,6 +16,7 @@ export const auditActions = [
   "process.list",
   "process.attach",
   "process.kill",
+  "process.logs",
   "file.read",
   "file.list",
   "file.write",

@@ -113,4 +113,13 @@ export const OutputSocketQuery = Type.Object({
       description: "Encoding of data in stdout and stderr. With utf-8, invalid bytes arrive as U+FFFD.",
     }),
   ),
+  offsets: Type.Optional(
+    Type.Unsafe<"0" | "1">({
+      type: "string",
+      enum: ["0", "1"],
+      default: "0",
+      description: "1: stdout and stderr carry their offset, and data is base64.",
+    }),
+  ),
 });
+export type OutputSocketQuery = Static<typeof OutputSocketQuery>;

@@ -103,15 +103,27 @@ const stdinMessages = { stdin: StdinData, stdin_end: StdinEnd };
 export const decodeExecMessage = messageDecoder({ start: ExecStart, ...stdinMessages, stop: ExecStop });
 export const decodeAttachMessage = messageDecoder(stdinMessages);
 
-export const ExecServerMessage = Type.Union([
-  Type.Object({ type: Type.Literal("start"), pid: Type.Integer() }),
-  Type.Object({ type: Type.Literal("stdout"), data: Type.String() }),
-  Type.Object({ type: Type.Literal("stderr"), data: Type.String() }),
+const Started = Type.Object({ type: Type.Literal("start"), pid: Type.Integer() });
+const Dropped = Type.Object({
+  type: Type.Literal("dropped"),
+  bytes: Type.Integer({ description: "Output after `from` that is no longer kept, of both streams." }),
+});
+const offset = Type.Optional(
+  Type.Integer({ description: "With offsets=1: bytes of both streams before it; data is base64." }),
+);
+const outputMessages = [
+  Type.Object({ type: Type.Literal("stdout"), data: Type.String(), offset }),
+  Type.Object({ type: Type.Literal("stderr"), data: Type.String(), offset }),
   Type.Object({ type: Type.Literal("exit"), exit_code: Type.Integer() }),
   Type.Object({
     type: Type.Literal("error"),
     data: Type.String(),
     code: Type.Optional(RefusalCode),
   }),
-]);
+] as const;
+
+export const ExecServerMessage = Type.Union([Started, ...outputMessages]);
 export type ExecServerMessage = Static<typeof ExecServerMessage>;
+
+export const AttachServerMessage = Type.Union([Started, Dropped, ...outputMessages]);
+export type AttachServerMessage = Static<typeof AttachServerMessage>;

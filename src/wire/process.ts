@@ -1,6 +1,7 @@
 /** Processes inside a capsule. */
 import Type, { type Static } from "typebox";
 import { waitDefaultSec } from "./capsule.ts";
+import { OutputSocketQuery } from "./credentials.ts";
 import type { Limits } from "./limits.ts";
 
 export const Process = Type.Object(
@@ -23,6 +24,32 @@ export const ProcessParams = Type.Object({
   selector: Type.String({ description: "A PID, if it is all digits; else a tag." }),
 });
 
+export const AttachQuery = Type.Object({
+  ...OutputSocketQuery.properties,
+  from: Type.Optional(
+    Type.String({
+      pattern: "^(start|now|[0-9]{1,15})$",
+      default: "now",
+      description:
+        "Where the output begins: `start`: with what is kept; `now`; or an offset, which counts the bytes of both streams.",
+    }),
+  ),
+});
+
+export const LogsQuery = Type.Object({
+  stream: Type.Optional(
+    Type.Unsafe<"both" | "stdout" | "stderr">({
+      type: "string",
+      enum: ["both", "stdout", "stderr"],
+      default: "both",
+      description: "both: in the order of arrival.",
+    }),
+  ),
+  tail: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: "Only the last lines, so many." }),
+  ),
+});
+
 export const signals = ["SIGKILL", "SIGTERM"] as const;
 export type Signal = (typeof signals)[number];
 
@@ -38,7 +65,7 @@ export const SignalQuery = Type.Object({
   ),
 });
 
-/** Exit codes are kept for five minutes, of the latest 64 processes of a capsule. */
+/** Exit codes and output are kept for five minutes, of the latest 64 processes of a capsule. */
 export function ExitQuery(limits: Limits) {
   return Type.Object({
     timeout: Type.Optional(

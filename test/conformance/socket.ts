@@ -81,6 +81,12 @@ export class TestSocket implements AsyncDisposable {
     return message;
   }
 
+  /** The next message of any type. */
+  async any(): Promise<Message> {
+    await this.#until(() => this.#messages.length > 0);
+    return this.#messages.shift();
+  }
+
   /** All remaining messages until the close. */
   async rest(): Promise<Message[]> {
     await within("the socket is closed", this.closed, { deadlineMs });

@@ -18,6 +18,7 @@ import * as exec from "./sections/exec.ts";
 import * as execStream from "./sections/exec-stream.ts";
 import * as files from "./sections/files.ts";
 import * as image from "./sections/image.ts";
+import * as keptOutput from "./sections/kept-output.ts";
 import * as keys from "./sections/keys.ts";
 import * as lifecycle from "./sections/lifecycle.ts";
 import * as metrics from "./sections/metrics.ts";
@@ -42,6 +43,7 @@ const sections = [
   execStream,
   processes,
   starts,
+  keptOutput,
   files,
   operation,
   errors,

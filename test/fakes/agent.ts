@@ -10,9 +10,12 @@ import type {
   GuestEntry,
   GuestProcess,
   InputSink,
+  KeptOutput,
   ListingSink,
   ListRequest,
+  LogsRequest,
   OutputSink,
+  OutputStart,
   ProcessInput,
   PtyStream,
   Selector,
@@ -238,6 +241,36 @@ export class FakeAgent implements Partial<Agent> {
       sink.started?.({ pid: 500, tag: "proc-0123abcd" });
     });
     return run;
+  }
+
+  readonly starts: OutputStart[] = [];
+  /** The first byte that is kept, and how many are written. */
+  readonly kept = { first: 0, written: 0 };
+
+  attachFrom(selector: Selector, start: OutputStart, sink: OutputSink): FakeRun {
+    this.starts.push(start);
+    const { first, written } = this.kept;
+    const run = new FakeRun({ cmd: "attached", args: [] }, sink);
+    queueMicrotask(() => {
+      if (!isKnown(selector)) run.fail(failure("not_found", "not_found", "no such process"));
+      else if (typeof start === "number" && start > written)
+        run.fail(failure("invalid", "invalid_request", `only ${written} bytes are written`));
+      else {
+        this.attached.push(run);
+        sink.started?.({ pid: 500, tag: "proc-0123abcd" });
+        sink.positioned?.(start === "now" ? written : Math.max(first, start === "start" ? 0 : start));
+      }
+    });
+    return run;
+  }
+
+  readonly logsAsked: LogsRequest[] = [];
+
+  async logs(selector: Selector, asked: LogsRequest): Promise<KeptOutput> {
+    if (!isKnown(selector)) throw failure("not_found", "not_found", "no such process");
+    this.logsAsked.push(asked);
+    const kept = Buffer.from("one\ntwo\n");
+    return { size: kept.length, dropped: this.kept.first, body: Readable.from([kept], { objectMode: false }) };
   }
 
   readonly inputs: FakeProcessInput[] = [];

@@ -11,6 +11,10 @@ export class Transcript implements OutputSink {
   #waiting: { isMet: () => boolean; resolve: () => void }[] = [];
   /** Number of calls of exited and failed, which must not exceed one. */
   ends = 0;
+  /** The offset of the first byte, where a client asked for kept output. */
+  offset: number | undefined;
+  /** The stream and the bytes of each chunk, in order. */
+  readonly order: [name: "stdout" | "stderr" | "pty", bytes: Buffer][] = [];
 
   constructor(options: { keepsCredit?: boolean } = {}) {
     this.#keepsCredit = options.keepsCredit ?? false;
@@ -59,8 +63,14 @@ export class Transcript implements OutputSink {
     this.process.resolve(process);
   }
 
+  positioned(offset: number): void {
+    this.offset = offset;
+  }
+
   output(name: "stdout" | "stderr" | "pty", chunk: Uint8Array): void {
-    this.#chunks[name].push(Buffer.from(chunk));
+    const bytes = Buffer.from(chunk);
+    this.#chunks[name].push(bytes);
+    this.order.push([name, bytes]);
     if (!this.#keepsCredit) this.#stream?.consumed(chunk.length);
     this.#waiting = this.#waiting.filter(({ isMet, resolve }) => !isMet() || void resolve());
   }

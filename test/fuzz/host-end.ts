@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
 import type { ListingSink, OutputSink } from "../../src/agent/agent.ts";
 import { Channel } from "../../src/agent/channel.ts";
-import { FileDownload } from "../../src/agent/download.ts";
+import { downloadFile } from "../../src/agent/download.ts";
 import { FrameType, headerBytes } from "../../src/agent/frames.ts";
 import { Listing } from "../../src/agent/listing.ts";
 import type { Pipe } from "../../src/agent/pipe.ts";
@@ -169,7 +169,7 @@ export class HostEnd {
   }
 
   async #read(channel: Channel): Promise<number> {
-    const { body } = await FileDownload.of(channel, "/x");
+    const { body } = await downloadFile(channel, "/x");
     let bytes = 0;
     for await (const chunk of body) bytes += chunk.length;
     return bytes;

@@ -55,6 +55,7 @@ const matrix: Record<string, Foreign | Own> = {
   "GET /v1/capsules/{id}/processes": { names: "running" },
   "DELETE /v1/capsules/{id}/processes/{selector}": { names: "running" },
   "GET /v1/capsules/{id}/processes/{selector}/exit": { names: "running" },
+  "GET /v1/capsules/{id}/processes/{selector}/logs": { names: "running" },
   "GET /v1/capsules/{id}/processes/{selector}/stream": { names: "running" },
   "GET /v1/capsules/{id}/pty": { names: "running" },
   "POST /v1/capsules/{id}/files/read": { names: "running", ask: path() },

@@ -17,9 +17,10 @@ use crate::options::{Mode, Options};
 use crate::orphans::Orphans;
 use crate::outside::Outside;
 use crate::port::Port;
+use crate::sessions::Logs;
 use crate::signals::Signals;
 use crate::supervisor::Supervisor;
-use crate::sys::owned;
+use crate::sys::{self, owned};
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
 use crate::wake::WakeState;
@@ -29,6 +30,8 @@ use crate::wake::WakeState;
 const MAX_OUTBOX_BYTES: usize = 1024 * 1024;
 /// Bounds how long a flood from the host delays everything else.
 const READS_PER_ITERATION: usize = 64;
+/// The part of the guest's memory that the kept output of all commands may take.
+const KEPT_SHARE: usize = 8;
 const HOST_POLL_MS: u64 = 1_000;
 const SHUTDOWN_MS: u64 = 1_000;
 
@@ -72,7 +75,11 @@ impl Agent {
             (Mode::Machine, Some(commands)) => Some(Outside::of(commands)?),
             _ => None,
         };
-        let supervisor = Supervisor::new(cgroups, Freezer::new(outside))?;
+        let kept_bytes = options
+            .kept_bytes
+            .unwrap_or_else(|| sys::total_memory() / KEPT_SHARE);
+        let logs = Logs::within(kept_bytes);
+        let supervisor = Supervisor::new(cgroups, Freezer::new(outside), logs)?;
         let wake_state = WakeState::new(&options.mode)?;
         Ok(Agent {
             mode: options.mode,

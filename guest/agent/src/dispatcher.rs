@@ -2,9 +2,7 @@
 
 use crate::epoll::Epoll;
 use crate::frames::{self, Frame};
-use crate::halt::{self, Halt};
 use crate::job::Input;
-use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
 use crate::protocol::{self, empty, Code, Failure, Hello, Versions, Welcome};
@@ -19,6 +17,7 @@ use crate::timers::Due;
 use crate::wake::WakeState;
 
 mod admission;
+mod sending;
 
 pub struct Dispatcher {
     wake_state: WakeState,
@@ -151,6 +150,18 @@ impl Dispatcher {
                 rows,
             } => supervisor.pty(id, command, Size::new(*cols, *rows)?, streams, epoll)?,
             Request::Attach(selector) => supervisor.sessions().attach(id, selector, streams)?,
+            Request::AttachFrom { selector, position } => {
+                let sessions = supervisor.sessions();
+                sessions.attach_from(id, selector, *position, streams)?;
+            }
+            Request::Logs {
+                selector,
+                channel,
+                tail,
+            } => {
+                let sessions = supervisor.sessions();
+                sessions.send_log(id, selector, *channel, *tail, streams)?;
+            }
             Request::Await(selector) => supervisor.sessions().await_exit(id, selector, streams)?,
             Request::Connect { tag } => supervisor.connect(id, tag, streams)?,
             Request::Signal { selector, signal } => {
@@ -232,7 +243,9 @@ impl Dispatcher {
                 sessions.detach(id, key, &[]);
                 self.supervisor.kill(key, None);
             }
-            Role::Attached(key) | Role::Terminal(key) => sessions.detach(id, key, &unsent),
+            Role::Attached(key) | Role::Reading(key) | Role::Terminal(key) => {
+                sessions.detach(id, key, &unsent);
+            }
             Role::Waiting(key) => sessions.remove_waiter(id, key),
             Role::Input(key) => sessions.remove_writer(id, key),
             Role::Work => self.tasks.end(id),
@@ -273,46 +286,8 @@ impl Dispatcher {
             Due::Kills => self.supervisor.kills_due(streams),
             Due::Freeze => self.supervisor.poll_freezer(streams),
             Due::Redraw(key) => self.supervisor.poll_redraw(key),
-            Due::Forget(key) => self.supervisor.sessions().forget(key),
+            Due::Forget(key) => self.supervisor.sessions().forget(key, streams),
             Due::Host => {}
-        }
-    }
-
-    // ---- Output to the host
-
-    pub fn outbox_bytes(&self) -> usize {
-        self.streams.outbox_bytes()
-    }
-
-    pub fn fill_outbox(&mut self) -> &mut Outbox {
-        self.streams.pump();
-        self.streams.outbox()
-    }
-
-    pub fn notify(&mut self, halt: Halt) -> &mut Outbox {
-        let notice = halt::notice(halt);
-        self.streams.control(frames::NOTICE, 0, &notice);
-        self.streams.outbox()
-    }
-
-    /// To be called after sending: resumes the producers of drained streams, and detaches closed ones.
-    pub fn sent(&mut self) {
-        for (stream, role) in self.streams.take_drained() {
-            match role {
-                Role::Foreground(key) => self.supervisor.sessions().mark_ready(key),
-                Role::Work => self.tasks.advance(stream, &self.streams),
-                Role::Starting(_)
-                | Role::Attached(_)
-                | Role::Terminal(_)
-                | Role::Waiting(_)
-                | Role::Input(_)
-                | Role::Call => {}
-            }
-        }
-        for (stream, role) in self.streams.take_closed() {
-            if let Role::Foreground(key) | Role::Attached(key) | Role::Terminal(key) = role {
-                self.supervisor.sessions().detach(stream, key, &[]);
-            }
         }
     }
 }

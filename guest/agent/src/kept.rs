@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-const MAX_KEPT: usize = 64;
+pub const MAX_KEPT: usize = 64;
 
 #[derive(Default)]
 pub struct Kept {
@@ -20,6 +20,10 @@ impl Kept {
         }
         let at = self.keys.iter().position(|&key| is_delivered(key));
         self.keys.remove(at.unwrap_or(0))
+    }
+
+    pub fn contains(&self, key: u32) -> bool {
+        self.keys.contains(&key)
     }
 
     pub fn remove(&mut self, key: u32) {

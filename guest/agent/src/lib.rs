@@ -7,7 +7,7 @@
 //!     ┌───────┼─────────────────┐
 //!  tasks   supervisor        streams ─► outbox                   (flow control)
 //!     │       ├─► launcher ─► spawn                              (starting)
-//!     │       ├─► sessions ─► session ─► output, input, stdin, terminal, listeners
+//!     │       ├─► sessions ─► session ─► output, input, stdin, terminal, listeners, readers ─► output_log
 //!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
 //!  workers ─► job: files, processes                              (threads)
 //!
@@ -47,6 +47,7 @@ pub mod options;
 pub mod orphans;
 pub mod outbox;
 pub mod output;
+pub mod output_log;
 pub mod outside;
 
 pub mod partial;
@@ -55,6 +56,7 @@ pub mod process_tree;
 pub mod processes;
 pub mod protocol;
 pub mod pty;
+pub mod readers;
 pub mod reap;
 pub mod record;
 pub mod request;

@@ -9,7 +9,7 @@ pub const HELP: &str = "\
 The program inside a capsule. As process 1 of a VM it boots the guest and serves the host on the virtio-serial port
 named capsule.agent. Elsewhere, for tests:
 
-  capsule-agent --socket PATH [--cgroup DIR] [--root DIR] [--protocols MIN-MAX]
+  capsule-agent --socket PATH [--cgroup DIR] [--root DIR] [--protocols MIN-MAX] [--kept BYTES]
 
   --socket PATH  serve on a UNIX socket; a new connection replaces the old one
   --cgroup DIR   make a cgroup for each command below DIR, which lies in a cgroup version 2 tree; without it FREEZE
@@ -18,6 +18,7 @@ named capsule.agent. Elsewhere, for tests:
                  Here WAKE never touches the clock, the random generator or the host name.
   --protocols MIN-MAX
                  answer HELLO as an agent that speaks these versions of the protocol
+  --kept BYTES   memory for the kept output of all commands; without it an eighth of this machine's
 ";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Options {
     /// Where cgroups of commands are made.
     pub cgroup: Option<String>,
     pub versions: Versions,
+    /// Memory for the kept output of all commands; otherwise a share of the machine's.
+    pub kept_bytes: Option<usize>,
 }
 
 pub const MACHINE_CGROUP: &str = "/sys/fs/cgroup/capsule";
@@ -46,13 +49,14 @@ impl Options {
             mode: Mode::Machine,
             cgroup: Some(MACHINE_CGROUP.into()),
             versions: VERSIONS,
+            kept_bytes: None,
         }
     }
 
     /// `None`: the arguments are invalid, or ask for help.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Options> {
         let (mut path, mut root, mut cgroup) = (None, None, None);
-        let mut versions = VERSIONS;
+        let (mut versions, mut kept_bytes) = (VERSIONS, None);
         let mut args = args.into_iter();
         while let Some(name) = args.next() {
             let value = args.next()?;
@@ -61,6 +65,7 @@ impl Options {
                 "--root" => root = Some(PathBuf::from(value)),
                 "--cgroup" => cgroup = Some(value.into_string().ok()?),
                 "--protocols" => versions = parse_versions(value.to_str()?)?,
+                "--kept" => kept_bytes = Some(value.to_str()?.parse().ok()?),
                 _ => return None,
             }
         }
@@ -68,6 +73,7 @@ impl Options {
             mode: Mode::Socket { path: path?, root },
             cgroup,
             versions,
+            kept_bytes,
         })
     }
 }

@@ -2,6 +2,9 @@
 //! several fields.
 
 use crate::record::{Malformed, Reader, Writer};
+pub use kept::{kept_event, position_event, Position};
+
+mod kept;
 
 /// The versions of the protocol that a host or an agent speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ verbs! {
     ExecStdin = 23,
     Input = 24,
     ExecAs = 25,
+    AttachFrom = 26,
+    Logs = 27,
     Read = 32,
     Write = 33,
     List = 34,
@@ -74,6 +79,8 @@ impl Verb {
 
 pub mod event {
     pub const STARTED: u16 = 1;
+    pub const POSITION: u16 = 2;
+    pub const KEPT: u16 = 3;
     pub const STOP: u16 = 16;
     pub const RESIZE: u16 = 17;
     pub const TAKEN: u16 = 18;

@@ -3,7 +3,7 @@
 
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};
-use crate::protocol::{event, exec_flag, exec_mode, Command, Selector, Verb};
+use crate::protocol::{channel, event, exec_flag, exec_mode, Command, Position, Selector, Verb};
 use crate::record::{Malformed, Reader};
 use crate::wake::Wake;
 
@@ -24,6 +24,16 @@ pub enum Request<'a> {
     Exec(Exec<'a>),
     Input(Selector),
     Attach(Selector),
+    AttachFrom {
+        selector: Selector,
+        position: Position,
+    },
+    Logs {
+        selector: Selector,
+        /// Its stream; 0: both.
+        channel: u8,
+        tail: Option<u64>,
+    },
     Await(Selector),
     Signal {
         selector: Selector,
@@ -71,6 +81,11 @@ impl<'a> Request<'a> {
             },
             Verb::Connect => Request::Connect { tag: fields.str()? },
             Verb::Processes => Request::Processes,
+            Verb::AttachFrom => Request::AttachFrom {
+                selector: Selector::read(&mut fields)?,
+                position: Position::read(&mut fields)?,
+            },
+            Verb::Logs => Request::read_logs(&mut fields)?,
             Verb::Read => Request::File(FileRequest::Read {
                 path: fields.str()?,
             }),
@@ -91,6 +106,20 @@ impl<'a> Request<'a> {
         };
         fields.finish()?;
         Ok(request)
+    }
+
+    fn read_logs(fields: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
+        let selector = Selector::read(fields)?;
+        let channel = fields.u8()?;
+        let tail = Some(fields.u64()?).filter(|&lines| lines != u64::MAX);
+        if channel > channel::STDERR {
+            return Err(Malformed);
+        }
+        Ok(Request::Logs {
+            selector,
+            channel,
+            tail,
+        })
     }
 }
 

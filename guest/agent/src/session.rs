@@ -12,7 +12,9 @@ use crate::epoll::{Epoll, Source};
 use crate::input::Input;
 use crate::listeners::{Listeners, CHUNK_BYTES};
 use crate::output::Output;
+use crate::output_log::OutputLog;
 use crate::protocol::{self, channel, Exit};
+use crate::readers::Readers;
 use crate::stdin::Stdin;
 use crate::stream::Role;
 use crate::streams::Streams;
@@ -21,6 +23,7 @@ use redraw::Redraw;
 use starting::Starting;
 
 mod input;
+mod log;
 pub mod redraw;
 mod starting;
 
@@ -47,6 +50,10 @@ pub struct Session {
     outputs: Vec<Output>,
     /// Streams that receive its output and its exit.
     listeners: Listeners,
+    /// The last output, of a background process.
+    log: Option<Box<OutputLog>>,
+    /// Streams that receive its output from the log, and its exit.
+    readers: Readers,
     /// Streams that receive its exit only.
     waiters: Vec<u32>,
     /// The leader's, from `waitpid`.
@@ -81,6 +88,8 @@ impl Session {
             starting: None,
             outputs,
             listeners: Listeners::new(kind == Kind::Foreground),
+            log: (kind == Kind::Background).then(Box::default),
+            readers: Readers::default(),
             waiters: Vec::new(),
             exit: None,
             kills: 0,
@@ -190,6 +199,9 @@ impl Session {
 
     /// The stream is closed. Output that a terminal's last client did not receive is kept for the next one.
     pub fn detach(&mut self, stream: u32, unsent: &[u8]) {
+        if self.readers.remove(stream) {
+            return;
+        }
         self.listeners.remove(stream);
         self.is_delivered = self.is_over && unsent.is_empty();
         if let Some(terminal) = self.terminal.as_mut().filter(|_| self.listeners.is_empty()) {
@@ -241,6 +253,9 @@ impl Session {
                 has_written = true;
                 budget -= count;
                 let bytes = &scratch[..count];
+                if let Some(log) = &mut self.log {
+                    log.push(output.channel(), bytes);
+                }
                 let unsent = self.listeners.deliver(output.channel(), bytes, streams);
                 if let (Some(unsent), Some(terminal)) = (unsent, &mut self.terminal) {
                     terminal.miss(&unsent);
@@ -252,6 +267,7 @@ impl Session {
         if has_written {
             self.note_drawing();
         }
+        self.feed_readers(streams);
         has_more
     }
 
@@ -288,6 +304,7 @@ impl Session {
         for stream in self.listeners.iter().chain(waiters) {
             streams.result(stream, exit.record());
         }
+        self.feed_readers(streams);
         self.write_input(streams);
         self.close_input(streams);
         true

@@ -8,9 +8,13 @@ use crate::epoll::Epoll;
 use crate::kept::Kept;
 use crate::protocol::{Code, Failure, Selector};
 use crate::session::{Kind, Session};
+use crate::streams::Streams;
 use crate::tags::TagSequence;
 
 mod clients;
+mod logs;
+
+pub use logs::Logs;
 
 const MAX_LIVE: usize = 1_024;
 
@@ -26,9 +30,17 @@ pub struct Sessions {
     ready: VecDeque<u32>,
     kept_terminals: Kept,
     kept_background: Kept,
+    logs: Logs,
 }
 
 impl Sessions {
+    pub fn new(logs: Logs) -> Sessions {
+        Sessions {
+            logs,
+            ..Sessions::default()
+        }
+    }
+
     pub fn get(&self, key: u32) -> Option<&Session> {
         self.table.get(&key).map(Box::as_ref)
     }
@@ -173,7 +185,10 @@ impl Sessions {
     // ---- Ended sessions
 
     /// Removes an ended foreground session, and keeps any other; one that is kept may be removed for it. True: kept.
-    pub fn retire(&mut self, key: u32) -> bool {
+    pub fn retire(&mut self, key: u32, streams: &mut Streams) -> bool {
+        if self.get(key).is_some_and(|it| it.log().is_some()) {
+            self.keep_log(key, streams);
+        }
         let table = &self.table;
         let is_delivered = |key| table.get(&key).is_none_or(|it| it.is_delivered());
         let removed = match table.get(&key).map(|session| session.kind()) {
@@ -181,22 +196,18 @@ impl Sessions {
             Some(Kind::Background) => self.kept_background.add(key, is_delivered),
             Some(Kind::Foreground) | None => Some(key),
         };
-        if let Some(removed) = removed {
-            self.table.remove(&removed);
+        if let Some(removed) = removed.filter(|&it| !self.logs.is_kept(it)) {
+            self.remove(removed, streams);
         }
-        removed != Some(key)
-    }
-
-    pub fn remove(&mut self, key: u32) {
-        self.table.remove(&key);
+        self.get(key).is_some()
     }
 
     /// Kept long enough. The key may belong to another session by now.
-    pub fn forget(&mut self, key: u32) {
+    pub fn forget(&mut self, key: u32, streams: &mut Streams) {
         if self.get(key).is_some_and(Session::is_over) {
             self.kept_terminals.remove(key);
             self.kept_background.remove(key);
-            self.table.remove(&key);
+            self.remove(key, streams);
         }
     }
 }
@@ -206,7 +217,6 @@ mod tests {
     use super::*;
     use crate::reap;
     use crate::session::Leader;
-    use crate::streams::Streams;
 
     /// A background process without outputs or a cgroup.
     fn add(sessions: &mut Sessions, pid: i32) -> u32 {
@@ -229,7 +239,7 @@ mod tests {
         session.leader_ended(reap::exit(0, 0));
         assert!(session.settle(&mut streams));
         sessions.leader_reaped(7);
-        assert!(sessions.retire(ended));
+        assert!(sessions.retire(ended, &mut streams));
         assert_eq!(claim(&mut sessions).as_deref(), Ok("worker"));
         assert_eq!(sessions.tagged(b"worker"), Some(ended));
 
@@ -237,9 +247,9 @@ mod tests {
         assert_eq!(sessions.tagged(b"worker"), Some(live), "the live one first");
         assert_eq!(sessions.select(&Selector::Pid(7)), None);
         assert_eq!(sessions.select_background(&Selector::Pid(7)), Some(ended));
-        sessions.forget(ended);
+        sessions.forget(ended, &mut streams);
         assert_eq!(sessions.select_background(&Selector::Pid(7)), None);
-        sessions.forget(live);
+        sessions.forget(live, &mut streams);
         assert!(sessions.get(live).is_some(), "it is not over");
     }
 }

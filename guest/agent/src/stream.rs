@@ -22,6 +22,8 @@ pub enum Role {
     Foreground(u32),
     /// Receives the output of the background process with this session key.
     Attached(u32),
+    /// Reads the output of the background process with this session key from its log.
+    Reading(u32),
     /// Receives the output and sends the input of the terminal with this session key.
     Terminal(u32),
     /// Waits for the exit of the background process with this session key.
@@ -40,7 +42,9 @@ impl Role {
             | Role::Starting(key)
             | Role::Foreground(key)
             | Role::Input(key) => Some(key),
-            Role::Call | Role::Attached(_) | Role::Waiting(_) | Role::Work => None,
+            Role::Call | Role::Attached(_) | Role::Reading(_) | Role::Waiting(_) | Role::Work => {
+                None
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::launcher::Launcher;
 use crate::protocol::{empty, Code, Failure, Selector};
 use crate::reap;
 use crate::session::{self, redraw::QUIET_MS};
-use crate::sessions::Sessions;
+use crate::sessions::{Logs, Sessions};
 use crate::streams::Streams;
 use crate::sys::{monotonic_ns, sleep_ms};
 use crate::timers::Due;
@@ -41,9 +41,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    pub fn new(cgroups: Cgroups, freezer: Freezer) -> io::Result<Supervisor> {
+    pub fn new(cgroups: Cgroups, freezer: Freezer, logs: Logs) -> io::Result<Supervisor> {
         Ok(Supervisor {
-            sessions: Sessions::default(),
+            sessions: Sessions::new(logs),
             launcher: Launcher::new()?,
             cgroups,
             kills: Kills::new()?,
@@ -108,9 +108,11 @@ impl Supervisor {
         if session.is_starting() {
             return; // nobody receives its output yet
         }
+        let log_size = session.log_size();
         if session.pump(streams, &mut self.scratch, &mut self.effects) {
             self.sessions.mark_ready(key);
         }
+        self.sessions.log_changed(key, log_size, streams);
         self.settle(key, streams);
     }
 
@@ -162,7 +164,7 @@ impl Supervisor {
         if let Some(cgroup) = session.release(&mut self.effects) {
             self.cgroups.release(cgroup);
         }
-        if self.sessions.retire(key) {
+        if self.sessions.retire(key, streams) {
             let effect = Effect::arm(KEPT_MS, Due::Forget(key));
             self.effects.push(effect);
         }

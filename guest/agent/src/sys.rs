@@ -130,6 +130,17 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The machine's memory in bytes.
+pub fn total_memory() -> usize {
+    // SAFETY: `info` is what the call fills.
+    let info = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&mut info);
+        info
+    };
+    info.totalram as usize * info.mem_unit as usize
+}
+
 pub fn sleep_ms(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }

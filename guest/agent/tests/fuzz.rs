@@ -87,6 +87,13 @@ fn valid_frames() -> Vec<HostFrame> {
             command(to, &["sleep", "100"], Some("worker")).u8(1)
         }),
         open(5, Verb::Attach, |to| to.u8(1).str("worker")),
+        open(22, Verb::AttachFrom, |to| {
+            to.u8(1).str("worker").u8(0).u64(0)
+        }),
+        open(23, Verb::AttachFrom, |to| {
+            to.u8(1).str("worker").u8(2).u64(3)
+        }),
+        open(24, Verb::Logs, |to| to.u8(1).str("worker").u8(0).u64(10)),
         open(6, Verb::Signal, |to| to.u8(1).str("worker").u8(9)),
         open(7, Verb::Signal, |to| to.u8(0).u32(4).u8(15)),
         open(8, Verb::Processes, |to| to),
@@ -239,6 +246,7 @@ impl Sandbox {
             ])
             .args([folder.as_os_str(), "/mnt/sandbox".as_ref()])
             .args(["/mnt/capsule-agent", "--socket", "/mnt/sandbox/s"])
+            .args(["--kept", "8388608"])
             .stdin(Stdio::null())
             .spawn()
             .expect("bwrap is what keeps the fuzzed agent off this machine");

@@ -8,7 +8,7 @@ use capsule_agent::files::entries::entry;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader, Writer};
-use capsule_agent::request::Exec;
+use capsule_agent::request::{Exec, Request};
 use capsule_agent::wake::Wake;
 
 const EPOCH: u16 = 0xb70c;
@@ -91,7 +91,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_exec_as", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_output", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -109,6 +109,14 @@ fn the_agents_frames_are_the_golden_ones() {
         (
             "event_started",
             frame(EVENT, 0, 5, &started_event(4242, "proc-0011aabb")),
+        ),
+        (
+            "event_position",
+            frame(EVENT, 0, 27, &position_event(5_000_000_000)),
+        ),
+        (
+            "event_kept",
+            frame(EVENT, 0, 28, &kept_event(1_048_576, 4_294_967_296)),
         ),
         (
             "data_stdout",
@@ -305,6 +313,49 @@ fn commands_as_a_user_are_decoded() {
     };
     assert_eq!(read(&as_user(None)), Ok(0));
     assert_eq!(read(&as_user(Some("root"))), Err(Malformed), "two users");
+}
+
+#[test]
+fn requests_for_kept_output_are_decoded() {
+    let frames = golden();
+    let fields_of = |name: &str| payload(&frames, name).3;
+    let tag = || Selector::Tag(b"job".to_vec());
+    for (name, expected) in [
+        ("open_attach_from_start", (tag(), Position::Start)),
+        ("open_attach_from_now", (Selector::Pid(4242), Position::Now)),
+        (
+            "open_attach_from_offset",
+            (tag(), Position::Offset(5_000_000_000)),
+        ),
+    ] {
+        let bytes = fields_of(name);
+        let mut fields = Reader::new(&bytes);
+        let verb = read_verb(&mut fields);
+        let Ok(Request::AttachFrom { selector, position }) = Request::read(verb, fields) else {
+            panic!("{name}");
+        };
+        assert_eq!((selector, position), expected);
+    }
+    for (name, expected) in [
+        ("open_logs", (tag(), channel::MAIN, None)),
+        (
+            "open_logs_tail",
+            (Selector::Pid(4242), channel::STDERR, Some(10)),
+        ),
+    ] {
+        let bytes = fields_of(name);
+        let mut fields = Reader::new(&bytes);
+        let verb = read_verb(&mut fields);
+        let Ok(Request::Logs {
+            selector,
+            channel,
+            tail,
+        }) = Request::read(verb, fields)
+        else {
+            panic!("{name}");
+        };
+        assert_eq!((selector, channel, tail), expected);
+    }
 }
 
 #[test]

@@ -105,6 +105,40 @@ describe("the exit of a process", () => {
     });
 });
 
+describe("the kept output", () => {
+  test("is bytes, with the number of dropped ones", async () => {
+    const { api, path, agent } = await setUp();
+    agent.kept.first = 5_000_000_000;
+    for (const query of ["", "?stream=stderr&tail=0", "?stream=both&tail=12"]) {
+      const { status, text, headers } = await api.call("GET", `${path}/500/logs${query}`);
+      assert.deepEqual([status, text], [200, "one\ntwo\n"]);
+      assert.equal(headers["content-type"], "application/octet-stream");
+      assert.equal(headers["x-dropped-bytes"], "5000000000");
+    }
+    assert.deepEqual(agent.logsAsked, [
+      { stream: "both", tail: undefined },
+      { stream: "stderr", tail: 0 },
+      { stream: "both", tail: 12 },
+    ]);
+  });
+
+  test("of an unknown process is 404, of a saved agent without the verb 409", async () => {
+    const { api, path, agent } = await setUp();
+    for (const selector of ["1", "nope"])
+      assert.equal((await api.call("GET", `${path}/${selector}/logs`)).status, 404, selector);
+    agent.logs = async () => {
+      throw new CapsuleError("conflict", "this agent has no LOGS");
+    };
+    assert.equal((await api.call("GET", `${path}/500/logs`)).status, 409);
+  });
+
+  for (const query of ["stream=all", "stream=", "tail=-1", "tail=x", "tail=1.5", "tail="])
+    test(`?${query} is 400`, async () => {
+      const { api, path } = await setUp();
+      assert.equal((await api.call("GET", `${path}/500/logs?${query}`)).status, 400);
+    });
+});
+
 test("a guest that does not answer within a minute is an error", async (t) => {
   const api = new Api();
   const id = await api.capsule();

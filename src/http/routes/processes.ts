@@ -1,12 +1,21 @@
-/** Processes of a capsule: list, signal, wait for the exit of a background process. */
+/** Processes of a capsule: list, signal, wait for the exit of a background process, read its kept output. */
 import Type from "typebox";
 import type { Agent, GuestProcess, Selector } from "../../agent/agent.ts";
 import { waitDefaultSec } from "../../wire/capsule.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { ExitQuery, type Process, ProcessExit, ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
+import {
+  ExitQuery,
+  LogsQuery,
+  type Process,
+  ProcessExit,
+  ProcessList,
+  ProcessParams,
+  SignalQuery,
+} from "../../wire/process.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { TeamSemaphore } from "../access/in-flight.ts";
 import { addAuditDetails } from "../audit-trail.ts";
+import { Bytes, bytesType } from "../bytes.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import { JsonListing } from "../large-answer.ts";
 import type { App } from "../route.ts";
@@ -23,6 +32,7 @@ function register(app: App, context: RouteContext): void {
   listRoute(app, context);
   signalRoute(app, context);
   exitRoute(app, context);
+  logsRoute(app, context);
 }
 
 function listRoute(app: App, { services: { capsules }, answers }: RouteContext): void {
@@ -94,6 +104,35 @@ function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): 
         exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)),
       );
       return { exit_code: exitCode };
+    },
+  );
+}
+
+function logsRoute(app: App, { services: { capsules } }: RouteContext): void {
+  app.get(
+    "/capsules/:id/processes/:selector/logs",
+    {
+      config: {
+        action: "processes",
+        audit: { action: "process.logs", read: true },
+        headers: ["X-Dropped-Bytes"],
+        refuses: ["quota_exceeded", "agent_error", "conflict"],
+      },
+      schema: {
+        summary: "Read the kept output of a background process",
+        params: ProcessParams,
+        querystring: LogsQuery,
+        response: { 200: Bytes },
+      },
+    },
+    async (request, reply) => {
+      const { identity, params, query } = request;
+      addAuditDetails(request, { subject: params.selector });
+      return await capsules.use(identity.teamId, params.id, "processes", async (agent) => {
+        const asked = { stream: query.stream ?? ("both" as const), tail: query.tail };
+        const { dropped, body } = await agent.logs(selectorOf(params.selector), asked, requestSignal(reply));
+        return reply.type(bytesType).header("x-dropped-bytes", dropped).send(body);
+      });
     },
   );
 }

@@ -1,8 +1,7 @@
-/** Streams the output of a background process from now on, and passes the client's input to it. */
-import type { InputSink, OutputSink, ProcessInput, RunningStream, Started } from "../../agent/agent.ts";
-import { OutputSocketQuery } from "../../wire/credentials.ts";
-import { AttachClientMessage, decodeAttachMessage, ExecServerMessage } from "../../wire/exec.ts";
-import { ProcessParams } from "../../wire/process.ts";
+/** Streams the output of a background process, kept and live, and passes the client's input to it. */
+import type { InputSink, OutputSink, OutputStart, ProcessInput, RunningStream, Started } from "../../agent/agent.ts";
+import { AttachClientMessage, AttachServerMessage, decodeAttachMessage } from "../../wire/exec.ts";
+import { AttachQuery, ProcessParams } from "../../wire/process.ts";
 import { addAuditDetails, recordStart } from "../audit-trail.ts";
 import { onClientGone } from "../client-gone.ts";
 import type { App } from "../route.ts";
@@ -24,14 +23,14 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
         action: "processes",
         socket: true,
         audit: { action: "process.attach" },
-        refuses: ["quota_exceeded", "agent_error"],
+        refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       exposeHeadRoute: false,
       schema: {
         summary: "Attach to a background process (WebSocket)",
         params: ProcessParams,
-        querystring: OutputSocketQuery,
-        ...socketMessages(AttachClientMessage, ExecServerMessage),
+        querystring: AttachQuery,
+        ...socketMessages(AttachClientMessage, AttachServerMessage),
       },
     },
     async (request, reply) => {
@@ -39,22 +38,31 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
       addAuditDetails(request, { subject: params.selector });
       sockets.check(request);
       const selector = selectorOf(params.selector);
+      const start = startOf(query.from);
       const accept = (openInput: (sink: InputSink) => ProcessInput) => {
         const connection = sockets.accept(request, reply, params.id, {});
         recordStart(audit, request, params.selector);
-        const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+        const relay = new OutputRelay(connection, query, start === "start" ? 0 : start);
         connection.handle(new AttachHandlers(connection, relay, openInput));
         return { relay, closed: connection.closed };
       };
       await capsules.use(identity.teamId, params.id, "processes", (agent) =>
         attached(
-          (sink) => agent.attach(selector, sink),
+          // Agents of earlier releases know only this one.
+          (sink) =>
+            start === "now" && query.offsets !== "1"
+              ? agent.attach(selector, sink)
+              : agent.attachFrom(selector, start, sink),
           ({ pid }) => accept((sink) => agent.input({ pid }, sink)),
           (cancel) => onClientGone(reply, cancel),
         ),
       );
     },
   );
+}
+
+function startOf(from = "now"): OutputStart {
+  return from === "start" || from === "now" ? from : Number(from);
 }
 
 class AttachHandlers implements ConnectionHandlers {
@@ -86,7 +94,7 @@ class AttachHandlers implements ConnectionHandlers {
   }
 
   #refuse(problem: string): void {
-    this.#connection.send({ type: "error", data: problem } satisfies ExecServerMessage);
+    this.#connection.send({ type: "error", data: problem } satisfies AttachServerMessage);
   }
 }
 
@@ -115,6 +123,7 @@ function attached(
         relay.follow(stream);
         relay.started(process);
       },
+      positioned: (offset) => relay?.positioned(offset),
       output: (channel, chunk) => relay?.output(channel, chunk),
       exited: (exit) => relay?.exited(exit),
       failed: (error) => (relay === undefined ? reject(error) : relay.failed(error)),

@@ -36,7 +36,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
       sockets.check(request);
       await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const connection = sockets.accept(request, reply, params.id, {});
-        const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+        const relay = new OutputRelay(connection, query);
         const start = (message: ExecStart) => {
           const { cmd, tag, stdin } = message;
           const command = commandOf(message, limits, { tag, stdin: stdin || undefined });

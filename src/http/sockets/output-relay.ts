@@ -4,24 +4,35 @@
  */
 import type { Exit, OutputSink, RunningStream, Started } from "../../agent/agent.ts";
 import { ChunkBuffer } from "../../agent/chunk-buffer.ts";
+import type { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
-import type { ExecServerMessage } from "../../wire/exec.ts";
+import type { AttachServerMessage } from "../../wire/exec.ts";
 import type { Connection } from "./connection.ts";
+import { OrderedOutput } from "./ordered-output.ts";
 
-export type OutputEncoding = "utf-8" | "base64";
+type OutputEncoding = "utf-8" | "base64";
+type OutputOptions = Pick<OutputSocketQuery, "encoding" | "offsets">;
 type Channel = "stdout" | "stderr";
 
 /** For the exec and attach sockets. */
 export class OutputRelay implements OutputSink {
   readonly #connection: Connection;
-  readonly #encoders: Record<Channel, ChunkEncoder>;
-  readonly #joined: JoinedOutput<Channel>;
+  readonly #output: SocketOutput;
+  /** The first byte that the client asked for; the position of the guest's output is announced against it. */
+  readonly #asked: number | "now";
   #stream: RunningStream | undefined;
 
-  constructor(connection: Connection, encoding: OutputEncoding) {
+  constructor(connection: Connection, { encoding = "utf-8", offsets }: OutputOptions, asked: number | "now" = "now") {
     this.#connection = connection;
-    this.#encoders = { stdout: new ChunkEncoder(encoding), stderr: new ChunkEncoder(encoding) };
-    this.#joined = new JoinedOutput(connection, (channel, bytes) => this.#sendOutput(channel, bytes));
+    this.#asked = asked;
+    const send: SendOutput = (message, bytes) => {
+      const consume = () => {
+        if (bytes > 0) this.#stream?.consumed(bytes);
+      };
+      if (message.data === "") consume();
+      else this.#send(message, consume);
+    };
+    this.#output = offsets === "1" ? new OffsetOutput(connection, send) : new EncodedOutput(connection, encoding, send);
   }
 
   /** Sets the stream that the output comes from; cancels it if the socket is closed. */
@@ -42,34 +53,93 @@ export class OutputRelay implements OutputSink {
     this.#send({ type: "start", pid });
   }
 
+  positioned(offset: number): void {
+    if (this.#asked !== "now" && offset > this.#asked) {
+      this.#send({ type: "dropped", bytes: offset - this.#asked });
+    }
+    this.#output.positioned(offset);
+  }
+
   output(channel: Channel | "pty", chunk: Uint8Array): void {
-    if (channel !== "pty") this.#joined.add(channel, chunk);
+    if (channel !== "pty") this.#output.add(channel, chunk);
   }
 
   exited({ exitCode }: Exit): void {
-    this.#joined.flush();
-    for (const type of ["stdout", "stderr"] as const) {
-      const data = this.#encoders[type].rest();
-      if (data !== "") this.#send({ type, data });
-    }
-    // Closes when it is written: a slow client may need longer to read it than a close waits.
-    const close = () => this.#connection.close(closeCodes.done, "the process ended");
-    this.#send({ type: "exit", exit_code: exitCode }, close);
+    this.#output.end(() => {
+      // Closes when it is written: a slow client may need longer to read it than a close waits.
+      const close = () => this.#connection.close(closeCodes.done, "the process ended");
+      this.#send({ type: "exit", exit_code: exitCode }, close);
+    });
   }
 
   failed(error: Error): void {
     this.#connection.failWith(error);
   }
 
-  #sendOutput(channel: Channel, bytes: Buffer): void {
-    const { length } = bytes;
-    const data = this.#encoders[channel].encode(bytes);
-    if (data === "") this.#stream?.consumed(length);
-    else this.#send({ type: channel, data }, () => this.#stream?.consumed(length));
+  #send(message: AttachServerMessage, onWritten?: () => void): void {
+    this.#connection.send(message, onWritten);
+  }
+}
+
+type OutputMessage = { type: Channel; data: string; offset?: number };
+/** `bytes`: of the process's output. */
+type SendOutput = (message: OutputMessage, bytes: number) => void;
+
+interface SocketOutput {
+  positioned(offset: number): void;
+  /** Copies the chunk if it has to wait. */
+  add(channel: Channel, chunk: Uint8Array): void;
+  /** Calls back when all is sent. */
+  end(then: () => void): void;
+}
+
+class EncodedOutput implements SocketOutput {
+  readonly #send: SendOutput;
+  readonly #encoders: Record<Channel, ChunkEncoder>;
+  readonly #joined: JoinedOutput<Channel>;
+
+  constructor(connection: Connection, encoding: OutputEncoding, send: SendOutput) {
+    this.#send = send;
+    this.#encoders = { stdout: new ChunkEncoder(encoding), stderr: new ChunkEncoder(encoding) };
+    this.#joined = new JoinedOutput(connection, (type, bytes) => {
+      send({ type, data: this.#encoders[type].encode(bytes) }, bytes.length);
+    });
   }
 
-  #send(message: ExecServerMessage, onWritten?: () => void): void {
-    this.#connection.send(message, onWritten);
+  positioned(): void {}
+
+  add(channel: Channel, chunk: Uint8Array): void {
+    this.#joined.add(channel, chunk);
+  }
+
+  end(then: () => void): void {
+    this.#joined.flush();
+    for (const type of ["stdout", "stderr"] as const) this.#send({ type, data: this.#encoders[type].rest() }, 0);
+    then();
+  }
+}
+
+class OffsetOutput implements SocketOutput {
+  readonly #ordered: OrderedOutput;
+  #offset = 0;
+
+  constructor(connection: Connection, send: SendOutput) {
+    this.#ordered = new OrderedOutput(connection, (type, bytes) => {
+      send({ type, data: bytes.toString("base64"), offset: this.#offset }, bytes.length);
+      this.#offset += bytes.length;
+    });
+  }
+
+  positioned(offset: number): void {
+    this.#offset = offset;
+  }
+
+  add(channel: Channel, chunk: Uint8Array): void {
+    this.#ordered.add(channel, chunk);
+  }
+
+  end(then: () => void): void {
+    this.#ordered.end(then);
   }
 }
 

@@ -11,7 +11,7 @@ import { waitFor, within } from "../../../test/wait-for.ts";
 import type { Command, OutputSink } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { ExecServerMessage } from "../../wire/exec.ts";
+import { AttachServerMessage } from "../../wire/exec.ts";
 import { PtyServerMessage } from "../../wire/pty-messages.ts";
 import { compileCheck } from "../../wire/validation.ts";
 
@@ -19,7 +19,7 @@ import { compileCheck } from "../../wire/validation.ts";
 type Message = any;
 
 const api = new Api({ sockets_max: 5, socket_message_max_bytes: 65_536 });
-const checks = [compileCheck(ExecServerMessage), compileCheck(PtyServerMessage)];
+const checks = [compileCheck(AttachServerMessage), compileCheck(PtyServerMessage)];
 let port = 0;
 let id = "";
 let agent: FakeAgent;
@@ -754,6 +754,83 @@ describe("attach", () => {
     await client.next();
     agent.attached[0]?.fail(new AgentFailure("slow_reader", "quota_exceeded", "the reader fell behind"));
     assert.deepEqual(await client.rest(), [[{ type: "error", data: "the reader fell behind" }], 1008]);
+  });
+});
+
+describe("kept output", () => {
+  const path = (query: string) => `/v1/capsules/${id}/processes/500/stream?${query}`;
+  const attached = async (query: string): Promise<Client> => {
+    const client = await new Client(path(query)).opened();
+    assert.deepEqual(await client.next(), { type: "start", pid: 500 });
+    return client;
+  };
+
+  test("`from` is passed on; without it and `offsets`, agents of earlier releases do", async () => {
+    agent.kept.written = 100;
+    for (const query of ["", "from=now", "from=now&offsets=0", "from=start", "from=7", "offsets=1", "from=100"]) {
+      const client = await attached(query);
+      client.socket.close();
+      await client.closed;
+    }
+    assert.deepEqual(agent.starts, ["start", 7, "now", 100]);
+  });
+
+  test("dropped bytes are announced before any output", async () => {
+    Object.assign(agent.kept, { first: 40, written: 100 });
+    for (const [query, dropped] of [
+      ["from=start", 40],
+      ["from=15&encoding=base64", 25],
+      ["from=40", 0],
+      ["from=now&offsets=1", 0],
+    ] as const) {
+      const client = await attached(query);
+      agent.attached.at(-1)?.print("stdout", "x");
+      const message = await client.next();
+      if (dropped > 0) {
+        assert.deepEqual(message, { type: "dropped", bytes: dropped }, query);
+        assert.equal((await client.next()).type, "stdout");
+      } else assert.equal(message.type, "stdout", query);
+      agent.attached.at(-1)?.exit(0);
+      await client.rest();
+    }
+  });
+
+  for (const query of ["from=", "from=begin", "from=-1", "from=1.5", "from=0x1", "from=101", `from=${"9".repeat(16)}`])
+    test(`?${query} is 400`, async () => {
+      agent.kept.written = 100;
+      assert.deepEqual(await refusal(path(query)), [400, "invalid_request"]);
+    });
+
+  test("offsets count both streams, and data is base64 whatever the encoding", async () => {
+    Object.assign(agent.kept, { first: 0, written: 100 });
+    const attaching = await attached("from=90&offsets=1&encoding=utf-8");
+    const running = await new Client(`/v1/capsules/${id}/exec/stream?offsets=1`).opened();
+    running.send({ type: "start", cmd: "hang" });
+    await running.next();
+    for (const [client, run, offset] of [
+      [attaching, agent.attached[0], 90],
+      [running, agent.runs[0], 0],
+    ] as const) {
+      run?.print("stdout", "\xe4");
+      run?.print("stderr", "bc");
+      run?.print("stdout", "d");
+      run?.exit(0);
+      assert.deepEqual((await client.rest())[0], [
+        { type: "stdout", data: Buffer.from("\xe4").toString("base64"), offset },
+        { type: "stderr", data: "YmM=", offset: offset + 2 },
+        { type: "stdout", data: "ZA==", offset: offset + 4 },
+        { type: "exit", exit_code: 0 },
+      ]);
+      assert.equal(run?.consumedBytes, 5);
+    }
+  });
+
+  test("of a saved agent that lacks the verb is 409", async () => {
+    agent.attachFrom = (_selector, _start, sink) => {
+      queueMicrotask(() => sink.failed(new CapsuleError("conflict", "this agent has no ATTACH_FROM")));
+      return { consumed() {}, stop() {}, cancel() {} } as unknown as FakeRun;
+    };
+    assert.deepEqual(await refusal(path("from=start")), [409, "conflict"]);
   });
 });
 

@@ -52,7 +52,7 @@ impl Sessions {
         Ok(())
     }
 
-    fn find(
+    pub(super) fn find(
         &mut self,
         key: Option<u32>,
         is_wanted: impl Fn(&Session) -> bool,

@@ -130,7 +130,7 @@ impl Supervisor {
         if let Some(cgroup) = session.release(&mut self.effects) {
             self.cgroups.release(cgroup);
         }
-        self.sessions.remove(key);
+        self.sessions.remove(key, streams);
         true
     }
 }

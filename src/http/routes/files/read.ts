@@ -1,17 +1,14 @@
 /** Reads files, whole or as a stream. */
 import { Readable } from "node:stream";
-import Type from "typebox";
 import { PathBody } from "../../../wire/file.ts";
 import { CapsuleParams } from "../../../wire/schema.ts";
 import { addAuditDetails } from "../../audit-trail.ts";
+import { Bytes, bytesType } from "../../bytes.ts";
 import { requestSignal } from "../../client-gone.ts";
 import { checkPath } from "../../guest-path.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
 
-const bytesType = "application/octet-stream";
-const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
-const Bytes = { content: { [bytesType]: { schema: Binary } } };
 /** A file up to this size is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 
