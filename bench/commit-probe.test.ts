@@ -29,6 +29,8 @@ function marksOf(work: () => unknown): string[] {
 
 const row = {
   id: "cl-a",
+  name: null,
+  labels: "{}",
   status: "starting",
   revision: 1,
   intent: "create",

@@ -66,6 +66,8 @@ function insertPaused(dataDir: string, team: string, count: number): void {
     rows.insert({
       id: `cl-bench${team.replace(/\W/g, "")}${each.toString().padStart(8, "0")}`,
       teamId,
+      name: null,
+      labels: "{}",
       status: "paused",
       revision: 5,
       intent: null,

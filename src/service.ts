@@ -15,6 +15,7 @@ import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
 import { Runs } from "./capsules/runs.ts";
+import { ServicePauses } from "./capsules/service-pauses.ts";
 import { CapsuleStore } from "./capsules/store.ts";
 import { type Observe, Transitions } from "./capsules/transitions.ts";
 import { AuditRows } from "./db/audit-rows.ts";
@@ -108,14 +109,14 @@ export function buildService(options: ServiceOptions) {
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     templates: templateRows,
     observeExec: observers.observeExec,
-    onPaused,
   });
+  const pauses = new ServicePauses({ store, locks, transitions, onPaused });
   capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
-  runs.apply(new Idle(clock, activity, (id) => capsules.expire(id)));
+  runs.apply(new Idle(clock, activity, (id) => pauses.ofIdle(id)));
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
-    pause: (id) => capsules.pauseForMemory(id),
+    pause: (id) => pauses.forMemory(id),
     end: (id, reason) => transitions.endVm(id, reason),
     capacityBytes: options.capacityBytes,
     onPause: observers.onMemoryPause,
@@ -135,7 +136,7 @@ export function buildService(options: ServiceOptions) {
   });
   return {
     ...records,
-    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules },
+    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses },
     ...{ retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     recover: () => recover({ store, host, locks, adoptions, transitions, clock, log, orphans }),

@@ -1,6 +1,6 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { TemplateRows } from "../db/template-rows.ts";
-import { type Host, serviceOwner } from "../host/host.ts";
+import type { Host } from "../host/host.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
@@ -10,15 +10,19 @@ import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import { newCapsuleId } from "./ids.ts";
-import { allow, isFinal } from "./lifecycle.ts";
+import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
-import type { MemoryPause } from "./memory-watch.ts";
+import { type Conditions, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { RunEnd, Runs } from "./runs.ts";
+import { encodeLabels, type Labels, labelsOf, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import { originOf, type Transitions } from "./transitions.ts";
 
 export interface CreateRequest {
+  /** Default: none. */
+  name?: string | undefined;
+  labels?: Labels | undefined;
   template: string;
   vcpus: number;
   memoryMb: number;
@@ -26,10 +30,17 @@ export interface CreateRequest {
 }
 
 /** A capsule as its team sees it; times are epoch milliseconds. */
-export type CapsuleView = Readonly<Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy">>;
+export type CapsuleView = Readonly<
+  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels"> & { labels: Labels }
+>;
 
-/** Why the service paused a capsule: nobody used it, or the host is short of memory. */
-export type PauseCause = "idle" | "memory";
+export interface ViewPage {
+  views: CapsuleView[];
+  /** The place of its last capsule in the team's sequence; undefined: no more follow. */
+  end: number | undefined;
+  /** Rows that were read for it. */
+  seen: number;
+}
 
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
 export type CaptureCommit<T> = (capsule: CapsuleView, sizeBytes: number) => T;
@@ -48,8 +59,6 @@ export interface CapsulesOptions {
   disk: Pick<DiskLimiter, "requireWritable">;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
-  /** Called when the service has paused a capsule by itself. */
-  onPaused: (teamId: string, id: string, cause: PauseCause) => void;
 }
 
 export class Capsules {
@@ -62,14 +71,18 @@ export class Capsules {
 
   /**
    * Inserts the row and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
-   * "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
+   * "name_taken", "invalid_request" for the labels, "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
+    const labels = encodeLabels(request.labels ?? {});
+    const name = request.name ?? null;
+    this.#requireFree(teamId, name);
     using stack = new DisposableStack();
     const admitted = stack.use(await host.admitStart(teamId, this.#resolve(teamId, request).memoryMb));
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
+    this.#requireFree(teamId, name); // again: another capsule may have taken it meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
     const origin = originOf({ storage, template: request.template });
@@ -77,6 +90,8 @@ export class Capsules {
     const row: Capsule = {
       id: reserved ?? newCapsuleId(),
       teamId,
+      name,
+      labels,
       status: "starting",
       revision: 1,
       intent: "create",
@@ -108,6 +123,35 @@ export class Capsules {
     return this.#options.store.ofTeam(teamId).map((row) => this.#view(row));
   }
 
+  /** At most `limit` that meet the conditions, from before the place `before`, newest first. */
+  async find(
+    teamId: string,
+    conditions: Conditions,
+    part: { limit: number; before?: number | undefined },
+  ): Promise<ViewPage> {
+    const { rows, end, seen } = await readPage(this.#options.store, teamId, conditions, part);
+    return { views: rows.map((row) => this.#view(row)), end, seen };
+  }
+
+  /** The id of the team's capsule with this name. */
+  idNamed(teamId: string, name: string): string | undefined {
+    return this.#options.store.idNamed(teamId, name);
+  }
+
+  /**
+   * All of the change or none; in every status, and also while the capsule's status changes. Throws "not_found", "name_taken",
+   * "invalid_request" for the labels.
+   */
+  update(teamId: string, id: string, change: SettingsChange): CapsuleView {
+    const { store, runs } = this.#options;
+    const row = store.require(teamId, id);
+    const settings = settingsAfter(row, change);
+    if (settings.name !== row.name) this.#requireFree(teamId, settings.name);
+    const changed = store.set(row, settings);
+    runs.changed(changed);
+    return this.#view(changed);
+  }
+
   /** Throws CapsuleError("not_found"). */
   get(teamId: string, id: string): CapsuleView {
     return this.#view(this.#options.store.require(teamId, id));
@@ -123,20 +167,7 @@ export class Capsules {
   ): Promise<CapsuleView> {
     const { store } = this.#options;
     store.require(teamId, id);
-    const isOver = () => {
-      const row = store.get(id);
-      return row === undefined || row.intent === "destroy" || row.status === status || isFinal(row.status);
-    };
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const end = () => resolve();
-    const timer = setTimeout(end, timeoutMs);
-    signal.addEventListener("abort", end);
-    const off = store.onChange(id, () => isOver() && resolve());
-    if (isOver() || signal.aborted) resolve();
-    await promise;
-    off();
-    signal.removeEventListener("abort", end);
-    clearTimeout(timer);
+    await store.untilStatus(id, status, timeoutMs, signal);
     return this.get(teamId, id);
   }
 
@@ -235,7 +266,7 @@ export class Capsules {
     let result: { value: T } | undefined;
     await transitions.capture(row, storage, (sizeBytes) => {
       store.beginDestroy(row, () => {
-        result = { value: commit(row, sizeBytes) };
+        result = { value: commit(this.#view(row), sizeBytes) };
       });
     });
     if (result === undefined) throw new Error(`the capture of capsule ${id} was not committed`);
@@ -246,40 +277,6 @@ export class Capsules {
   async destroy(teamId: string, id: string): Promise<void> {
     const { store, transitions } = this.#options;
     await transitions.destroy(store.beginDestroy(store.require(teamId, id)));
-  }
-
-  /** The idle timer's pause, by the same path as a client's. */
-  expire(id: string): Promise<unknown> {
-    return this.#pauseByService(id, "idle");
-  }
-
-  /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */
-  async pauseForMemory(id: string): Promise<MemoryPause> {
-    const { locks, store } = this.#options;
-    const isEnding = () => {
-      const row = store.get(id);
-      if (row === undefined) return true;
-      return row.intent === null ? row.status === "paused" : row.intent !== "create" && row.intent !== "resume";
-    };
-    if (isEnding()) return "ending";
-    if (locks.isLocked(id)) return "refused";
-    try {
-      if (!(await this.#pauseByService(id, "memory", serviceOwner))) return "refused";
-    } catch (error) {
-      if (isEnding()) return "ending"; // destroyed meanwhile
-      throw error;
-    }
-    await locks.runExclusive(id, async () => {}); // the pause is answered before the VM has ended
-    return "paused";
-  }
-
-  async #pauseByService(id: string, cause: PauseCause, owner?: string): Promise<boolean> {
-    const { store, transitions, onPaused } = this.#options;
-    const row = store.get(id);
-    if (row === undefined || row.status !== "running" || row.intent !== null) return false;
-    await transitions.pause(store.setIntentUnsynced(row, "pause"), owner);
-    onPaused(row.teamId, id, cause);
-    return true;
   }
 
   usage(teamId: string): Usage {
@@ -313,8 +310,13 @@ export class Capsules {
     throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
   }
 
+  #requireFree(teamId: string, name: string | null): void {
+    if (name === null || this.#options.store.idNamed(teamId, name) === undefined) return;
+    throw new CapsuleError("name_taken", `the team has a capsule named ${name}`);
+  }
+
   #view(row: Capsule): CapsuleView {
     const { teamId: _team, revision: _revision, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
-    return { ...view, lastActiveAt: this.#options.activity.lastOf(row.id) ?? row.lastActiveAt };
+    return { ...view, labels: labelsOf(row), lastActiveAt: this.#options.activity.lastOf(row.id) ?? row.lastActiveAt };
   }
 }

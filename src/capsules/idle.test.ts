@@ -128,3 +128,47 @@ test("how long a capsule took to be let go of does not count", async () => {
   service.clock.advance(1);
   assert.equal(await status(service, id), "paused");
 });
+
+test("a changed TTL counts from the last activity: a shorter one pauses at once, 0 never", async () => {
+  const service = fakeService();
+  const { capsules, team, clock } = service;
+  const id = await running(service, 100);
+  clock.advance(50_000);
+  capsules.update(team, id, { timeoutSec: 0 });
+  clock.advance(1_000_000);
+  assert.equal(await status(service, id), "running");
+  capsules.update(team, id, { timeoutSec: 20 });
+  clock.advance(19_999);
+  assert.equal(await status(service, id), "running");
+  capsules.update(team, id, { timeoutSec: 30 });
+  clock.advance(9_999);
+  assert.equal(await status(service, id), "running");
+  capsules.update(team, id, { timeoutSec: 10 });
+  clock.advance(0);
+  assert.equal(await status(service, id), "paused");
+});
+
+test("a TTL that is changed while the guest is released, or during a pause that fails, holds", async () => {
+  const service = fakeService();
+  const { capsules, team, clock, host } = service;
+  const id = await running(service, 100);
+  await capsules.pause(team, id);
+  host.before = (verb) => {
+    if (verb === "release") capsules.update(team, id, { timeoutSec: 10 });
+  };
+  await capsules.resume(team, id);
+  await service.settled();
+  host.before = (verb) => {
+    if (verb !== "save") return;
+    capsules.update(team, id, { timeoutSec: 40 });
+    throw new Error("no room");
+  };
+  clock.advance(10_000);
+  await service.settled();
+  assert.equal(await status(service, id), "running", "its pause after 10 s has failed");
+  host.before = () => {};
+  clock.advance(29_999);
+  assert.equal(await status(service, id), "running");
+  clock.advance(1);
+  assert.equal(await status(service, id), "paused");
+});

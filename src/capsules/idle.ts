@@ -42,6 +42,12 @@ export class Idle implements RunPolicy {
     this.#watch(id, timeoutSec, isAdopted ? Math.max(0, this.#clock.now() - idleFrom) : 0);
   }
 
+  changed({ id, timeoutSec }: Capsule): void {
+    const watched = this.#watched.get(id);
+    if (watched?.timeoutMs === timeoutSec * 1_000) return;
+    this.#watch(id, timeoutSec, watched === undefined ? 0 : this.#clock.ticks() - watched.sinceTicks);
+  }
+
   /** The next try comes after `retryMs` instead of a whole TTL. */
   pauseFailed({ id, timeoutSec }: Pick<Capsule, "id" | "timeoutSec">): void {
     this.#watch(id, timeoutSec, timeoutSec * 1_000 - retryMs);

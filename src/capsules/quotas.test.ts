@@ -217,7 +217,7 @@ test("each pause uses the disk's reserve of the capsule's own team, also the pau
   const { capsules, team, other, host, clock } = service;
   const [first, idle, last] = [await running(service), await running(service, 60), await running(service)];
   await running({ ...service, team: other });
-  await capsules.pauseForMemory(first);
+  await service.pauses.forMemory(first);
   await service.diskUse.measure();
   clock.advance(60_000);
   await service.settled();

@@ -216,7 +216,7 @@ test("idle time, the memory watch and the reconciler leave a capsule alone until
   const { after, host, clock, id, database } = await silentStart();
   clock.advance(60_000);
   await after.reconciler.reconcile();
-  assert.equal(await after.capsules.pauseForMemory(id), "refused");
+  assert.equal(await after.pauses.forMemory(id), "refused");
   assert.deepEqual([after.store.get(id)?.status, after.store.get(id)?.intent], ["running", null]);
   host.stopHanging();
   await after.settled();

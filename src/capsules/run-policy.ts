@@ -5,6 +5,8 @@ import type { Capsule } from "./store.ts";
 export interface RunPolicy {
   /** The capsule's processes run. `isAdopted`: they did so already under an earlier daemon. */
   began(capsule: Capsule, isAdopted: boolean): void;
+  /** The team has changed its settings. Called between `began` and `ended`. */
+  changed(capsule: Capsule): void;
   /** Its run has ended, or a save has begun. Called once or more per run, also where `began` was not. */
   ended(id: string): void;
   /** Its pause or capture has failed, and it runs on. */

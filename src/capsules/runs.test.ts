@@ -7,6 +7,7 @@ function record(service: FakeService): () => string[] {
   let calls: string[] = [];
   service.runs.apply({
     began: ({ status }, isAdopted) => calls.push(`began ${status}${isAdopted ? ", adopted" : ""}`),
+    changed: ({ timeoutSec }) => calls.push(`changed ${timeoutSec}`),
     ended: () => calls.push("ended"),
     pauseFailed: ({ status }) => calls.push(`pauseFailed ${status}`),
     close: () => calls.push("close"),

@@ -15,6 +15,10 @@ export class Runs {
   readonly #guests = new Map<string, Guest>();
   readonly #listeners = new Map<string, Set<Listener>>();
   readonly #policies: RunPolicy[] = [];
+  /** Capsules whose processes run and that are not being saved: those that the policies know. */
+  readonly #released = new Set<string>();
+  /** Rows that were changed before the processes ran. */
+  readonly #changed = new Map<string, Capsule>();
 
   /** Applies `policy` to all runs. Call before the first one. */
   apply(policy: RunPolicy): void {
@@ -36,14 +40,27 @@ export class Runs {
 
   /** The guest's processes run now. */
   released(row: Capsule, guest: Guest, isAdopted: boolean): void {
-    if (this.has(row.id, guest)) for (const policy of this.#policies) policy.began(row, isAdopted);
+    if (!this.has(row.id, guest)) return;
+    const latest = this.#changed.get(row.id) ?? row;
+    this.#changed.delete(row.id);
+    this.#released.add(row.id);
+    for (const policy of this.#policies) policy.began(latest, isAdopted);
+  }
+
+  /** The team has changed settings of the capsule; nothing happens when it has no run. */
+  changed(row: Capsule): void {
+    if (this.#released.has(row.id)) for (const policy of this.#policies) policy.changed(row);
+    else if (this.#guests.has(row.id)) this.#changed.set(row.id, row);
   }
 
   saving(id: string): void {
+    this.#released.delete(id);
     for (const policy of this.#policies) policy.ended(id);
   }
 
   saveFailed(row: Capsule): void {
+    this.#released.add(row.id);
+    this.#changed.delete(row.id);
     for (const policy of this.#policies) policy.pauseFailed(row);
   }
 
@@ -54,7 +71,9 @@ export class Runs {
 
   end(id: string, guest: Guest, end: RunEnd): void {
     for (const policy of this.#policies) policy.ended(id);
-    if (this.has(id, guest)) this.#guests.delete(id);
+    if (this.has(id, guest)) {
+      for (const map of [this.#guests, this.#changed, this.#released]) map.delete(id);
+    }
     const listeners = this.#listeners.get(id) ?? [];
     this.#listeners.delete(id);
     for (const listener of listeners) listener(end);

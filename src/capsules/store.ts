@@ -4,10 +4,10 @@
  */
 import { EventEmitter } from "node:events";
 import { Counts } from "../counts.ts";
-import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
+import type { CapsuleChange, CapsuleRow, CapsuleRows, CapsuleSettings } from "../db/capsule-rows.ts";
 import { type CapsuleStatus, capsuleStatuses } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { type Intent, isLive, live, next, type Status, type Trigger } from "./lifecycle.ts";
+import { type Intent, isFinal, isLive, live, next, type Status, type Trigger } from "./lifecycle.ts";
 
 /** A row whose status and intent are those of the state machine. */
 export interface Capsule extends CapsuleRow {
@@ -69,6 +69,15 @@ export class CapsuleStore {
     return this.#live.keys();
   }
 
+  /** At most `count` rows of the team from before the place `sequence`, newest first; those being destroyed too. */
+  page(teamId: string, sequence: number, count: number): (Capsule & { sequence: number })[] {
+    return this.#rows.page(teamId, sequence, count) as (Capsule & { sequence: number })[];
+  }
+
+  idNamed(teamId: string, name: string): string | undefined {
+    return this.#rows.idNamed(teamId, name);
+  }
+
   ofTeam(teamId: string): Capsule[] {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }
@@ -106,6 +115,32 @@ export class CapsuleStore {
   setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
     const changed = this.#rows.changeUnsynced(row.id, row.revision, { intent });
     return requireChanged(row, this.#notified(row, changed));
+  }
+
+  /** A change under way goes on, and the time of the last change stays. */
+  set(row: Capsule, settings: CapsuleSettings): Capsule {
+    const changed = this.#rows.set(row.id, settings) as Capsule | undefined;
+    if (changed === undefined) throw missing(row.id);
+    this.#publish(row.teamId, row.id, changed);
+    return changed;
+  }
+
+  /** Resolves when the capsule has `status`, can no longer reach it, is gone, or `timeoutMs` is over. */
+  async untilStatus(id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const isOver = () => {
+      const row = this.get(id);
+      return row === undefined || row.intent === "destroy" || row.status === status || isFinal(row.status);
+    };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const end = () => resolve();
+    const timer = setTimeout(end, timeoutMs);
+    signal.addEventListener("abort", end);
+    const off = this.onChange(id, () => isOver() && resolve());
+    if (isOver() || signal.aborted) resolve();
+    await promise;
+    off();
+    signal.removeEventListener("abort", end);
+    clearTimeout(timer);
   }
 
   /** Follows the trigger's arrow after the work succeeded. Undefined when a destroy began meanwhile. */

@@ -218,7 +218,8 @@ export class Transitions {
 
   #undo(row: Capsule): void {
     const { store, runs } = this.#options;
-    if (store.clearIntent(row) !== undefined && row.status === "running") runs.saveFailed(row);
+    const cleared = store.clearIntent(row);
+    if (cleared?.status === "running") runs.saveFailed(cleared);
   }
 
   /**

@@ -1,5 +1,5 @@
 /** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
-import type { Capsule } from "../sdk/sdk.ts";
+import type { Capsule, CapsuleChange, CapsuleStatus } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes, report } from "./failures.ts";
 import { capsuleTable, note, printJson, printLine } from "./screen.ts";
@@ -9,6 +9,7 @@ export async function create(call: Call): Promise<number> {
   const client = await call.client();
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
+  const name = call.text("name");
   const [template, vcpus, memoryMb, timeoutSec] = [
     call.text("template"),
     call.number("vcpus"),
@@ -16,6 +17,8 @@ export async function create(call: Call): Promise<number> {
     call.number("timeout"),
   ];
   const capsule = await client.create({
+    ...(name === undefined ? {} : { name }),
+    labels: Object.fromEntries(call.list("label").map(labelOf)),
     ...(template === undefined ? {} : { template }),
     ...(vcpus === undefined ? {} : { vcpus }),
     ...(memoryMb === undefined ? {} : { memoryMb }),
@@ -33,19 +36,71 @@ export async function create(call: Call): Promise<number> {
 export async function ls(call: Call): Promise<number> {
   const client = await call.client();
   if (call.isSet("watch")) return (await import("./watch.ts")).watch(client, call);
-  const capsules = await client.list();
+  const status = call.text("status");
+  const name = call.text("name");
+  const capsules = await client.list({
+    ...(status === undefined ? {} : { status: status.split(",") as CapsuleStatus[] }),
+    labels: Object.fromEntries(call.list("label").map(labelOf)),
+    ...(name === undefined ? {} : { name }),
+  });
   if (call.isJson) await printJson(capsules);
   else if (call.isSet("quiet")) for (const { id } of capsules) await printLine(id);
-  else if (capsules.length === 0) note("There are no capsules. Create one: capsule create");
+  else if (capsules.length === 0) note(emptyList(call));
   else await printLine(capsuleTable(capsules.map(({ info }) => info)));
   return exitCodes.done;
 }
 
+function emptyList(call: Call): string {
+  const isFiltered =
+    call.text("status") !== undefined || call.text("name") !== undefined || call.list("label").length > 0;
+  return isFiltered ? "No capsule fits." : "There are no capsules. Create one: capsule create";
+}
+
+function labelOf(text: string): [key: string, value: string] {
+  const at = text.indexOf("=");
+  if (at < 1) throw new UsageError(`--label takes KEY=VALUE, not ${JSON.stringify(text)}`);
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** Characters after `cl-` of an id that `rm` takes as a prefix. */
+const removedPrefixLeast = 6;
+
 export async function rm(call: Call): Promise<number> {
-  return each(call, async (capsule) => {
+  const remove = async (capsule: Capsule) => {
     await capsule.destroy();
     return call.isJson ? { id: capsule.id } : capsule.id;
-  });
+  };
+  return each(call, remove, removedPrefixLeast);
+}
+
+export async function set(call: Call): Promise<number> {
+  const [id, ...words] = call.words;
+  const change = changeOf(words);
+  const capsule = await capsuleBy(await call.client(), id!);
+  await capsule.update(change);
+  if (call.isJson) await printJson(capsule);
+  return exitCodes.done;
+}
+
+function changeOf(words: string[]): CapsuleChange {
+  const change: CapsuleChange = {};
+  const labels: Record<string, string | null> = {};
+  for (const word of words) {
+    const [key, value] = settingOf(word);
+    if (key === "name") change.name = value === "" ? null : value;
+    else if (key === "timeout_sec" && /^\d{1,12}$/.test(value)) change.timeoutSec = Number(value);
+    else if (key === "timeout_sec")
+      throw new UsageError(`timeout_sec takes a whole number, not ${JSON.stringify(value)}`);
+    else if (key.startsWith("label.")) labels[key.slice("label.".length)] = value === "" ? null : value;
+    else throw new UsageError(`${JSON.stringify(key)} cannot be set; name, timeout_sec and label.KEY can`);
+  }
+  return Object.keys(labels).length === 0 ? change : { ...change, labels };
+}
+
+function settingOf(word: string): [key: string, value: string] {
+  const at = word.indexOf("=");
+  if (at < 1) throw new UsageError(`set takes KEY=VALUE, not ${JSON.stringify(word)}`);
+  return [word.slice(0, at), word.slice(at + 1)];
 }
 
 export function pause(call: Call): Promise<number> {
@@ -61,12 +116,12 @@ function statusLine(call: Call, capsule: Capsule): unknown {
 }
 
 /** One capsule after the other; a failure does not stop the rest. */
-async function each(call: Call, work: (capsule: Capsule) => Promise<unknown>): Promise<number> {
+async function each(call: Call, work: (capsule: Capsule) => Promise<unknown>, prefixLeast?: number): Promise<number> {
   const client = await call.client();
   let code: number = exitCodes.done;
   for (const id of call.words) {
     try {
-      const result = await work(await capsuleBy(client, id));
+      const result = await work(await capsuleBy(client, id, prefixLeast));
       await (typeof result === "string" ? printLine(result) : printJson(result));
     } catch (error) {
       if (call.words.length === 1) throw error;

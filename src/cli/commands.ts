@@ -8,9 +8,12 @@ const team = () => import("./team.ts");
 
 export const commands: Commands = {
   create: {
-    usage: "[--template NAME] [--vcpus N] [--memory MIB] [--timeout SEC] [--no-wait]",
+    usage:
+      "[--name NAME] [--label KEY=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout SEC] [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     options: {
+      name: { value: "NAME", meaning: "a name that stands for the id; unique in the team" },
+      label: { value: "KEY=VALUE", isList: true, meaning: "a note of your own, for ls --label" },
       template: { value: "NAME", short: "t", meaning: `template to start from; default: ${createDefaults.template}` },
       vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
       memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },
@@ -21,23 +24,42 @@ export const commands: Commands = {
     examples: [
       ["ID=$(capsule create)", "default template and size; keep the id"],
       ["capsule create --template mine --timeout 600", "from a template; paused after ten idle minutes"],
+      ["capsule create --name web --label env=test", "with a name: capsule exec web -- uptime"],
       ["capsule create --json", "every field of the capsule, as one JSON object"],
     ],
     load: async () => (await capsules()).create,
   },
   ls: {
-    usage: "[--watch] [--quiet]",
+    usage: "[--watch] [--quiet] [--status STATUS] [--label KEY=VALUE]… [--name NAME]",
     meaning: "list the capsules, newest first",
     options: {
       watch: { short: "w", meaning: "update the list as capsules change, until Ctrl-C" },
       quiet: { short: "q", meaning: "print ids only" },
+      status: { value: "STATUS", meaning: "only those in this status, or one of several: running,paused" },
+      label: { value: "KEY=VALUE", isList: true, meaning: "only those that have this label" },
+      name: { value: "NAME", meaning: "only the one with this name" },
     },
     words: [0, 0],
     examples: [
       ["capsule ls --watch", "the list, updated live"],
-      ["capsule ls -q | xargs -r capsule rm", "destroy every capsule"],
+      ["capsule ls -q --label env=test | xargs -r capsule rm", "destroy those with a label"],
     ],
     load: async () => (await capsules()).ls,
+  },
+  set: {
+    usage: "ID KEY=VALUE…",
+    meaning: "change a capsule's name, labels or inactivity time, all of them or none",
+    details:
+      "Keys: name, timeout_sec (seconds without a command until it is paused; 0: never), and label.KEY. An empty value takes a " +
+      "name or a label away.",
+    options: {},
+    words: [2, 40],
+    completes: "capsule",
+    examples: [
+      ["capsule set ID name=web label.env=test", "give it a name and a label"],
+      ["capsule set web timeout_sec=600 label.env=", "pause it after ten idle minutes, and take the label away"],
+    ],
+    load: async () => (await capsules()).set,
   },
   exec: {
     usage: "[-i] [-t] [-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",

@@ -70,6 +70,7 @@ const statusColors: Record<CapsuleStatus, Color> = {
 export function capsuleTable(infos: readonly Readonly<CapsuleInfo>[]): string {
   const row = (info: Readonly<CapsuleInfo>): (string | Cell)[] => [
     info.id,
+    info.name ?? "",
     { text: info.status, color: statusColors[info.status] },
     info.template,
     String(info.vcpus),
@@ -77,7 +78,7 @@ export function capsuleTable(infos: readonly Readonly<CapsuleInfo>[]): string {
     ago(info.createdAt),
     ago(info.lastActiveAt),
   ];
-  return table(["ID", "STATUS", "TEMPLATE", "VCPUS", "MEMORY", "CREATED", "ACTIVE"], infos.map(row));
+  return table(["ID", "NAME", "STATUS", "TEMPLATE", "VCPUS", "MEMORY", "CREATED", "ACTIVE"], infos.map(row));
 }
 
 const gap = "  ";

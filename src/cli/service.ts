@@ -7,6 +7,8 @@ import { Failure } from "./failures.ts";
 const defaultUrl = "http://127.0.0.1:8080";
 const listing = "capsule ls lists the existing ones.";
 const wholeId = /^cl-[0-9a-z]{25}$/;
+/** Characters of a prefix after `cl-`. */
+const prefixLeast = 4;
 
 export function serviceUrl(): string {
   return process.env.CAPSULE_URL || urlHere() || defaultUrl;
@@ -39,11 +41,14 @@ export async function connect({ streams = false } = {}): Promise<Client> {
   return new Client({ ...options, WebSocket: WebSocket as unknown as WebSocketClass });
 }
 
-/** By its id or an unambiguous prefix of it. Throws a Failure, or `not_found`. */
-export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
+/** By its id, its name, or a prefix of its id that fits no other and has `least` characters. Throws a Failure, or `not_found`. */
+export async function capsuleBy(client: Client, id: string, least = prefixLeast): Promise<Capsule> {
   if (wholeId.test(id)) return client.connect(id);
+  if (!id.startsWith("cl-")) return capsuleNamed(client, id);
   if (!/^cl-[0-9a-z]*$/.test(id))
     throw new Failure(`${JSON.stringify(id)} is not a capsule's id; ids begin with cl-`, listing);
+  if (id.length < "cl-".length + least)
+    throw new Failure(`${id} is too short a part of an id: give at least ${least} characters after cl-`, listing);
   const found = (await client.list()).filter((capsule) => capsule.id.startsWith(id));
   if (found.length === 1) return found[0]!;
   if (found.length === 0) throw new Failure(`no capsule's id begins with ${id}`, listing);
@@ -51,4 +56,10 @@ export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
     `the ids of ${found.length} capsules begin with ${id}`,
     "Give more characters; capsule ls lists the ids.",
   );
+}
+
+async function capsuleNamed(client: Client, name: string): Promise<Capsule> {
+  const found = await client.list({ name });
+  if (found.length === 1) return found[0]!;
+  throw new Failure(`there is no capsule named ${JSON.stringify(name)}, and ids begin with cl-`, listing);
 }

@@ -6,6 +6,10 @@ import { type Database, transact, withoutSync } from "./database.ts";
 export interface CapsuleRow {
   id: string;
   teamId: string;
+  /** Unique in the team; null: none. */
+  name: string | null;
+  /** A JSON object of strings. */
+  labels: string;
   status: string;
   /** Incremented by every compare-and-set. */
   revision: number;
@@ -29,12 +33,20 @@ export interface CapsuleRow {
 
 /** The columns that a compare-and-set may change. */
 export type CapsuleChange = Partial<
-  Pick<CapsuleRow, "status" | "intent" | "blockedBy" | "lastUpdated" | "startedAt" | "lastActiveAt" | "errorReason">
+  Pick<
+    CapsuleRow,
+    "name" | "status" | "intent" | "blockedBy" | "lastUpdated" | "startedAt" | "lastActiveAt" | "errorReason"
+  >
 >;
+
+/** The columns that a client may change at any time. */
+export type CapsuleSettings = Pick<CapsuleRow, "name" | "labels" | "timeoutSec">;
 
 const columns = {
   id: "id",
   teamId: "team_id",
+  name: "name",
+  labels: "labels",
   status: "status",
   revision: "generation", // its name in files of earlier releases, whose server may still run on the same file
   intent: "intent",
@@ -64,6 +76,9 @@ export class CapsuleRows {
   readonly #byId: StatementSync;
   readonly #ofTeamById: StatementSync;
   readonly #ofTeam: StatementSync;
+  readonly #page: StatementSync;
+  readonly #idNamed: StatementSync;
+  readonly #set: StatementSync;
   readonly #all: StatementSync;
   readonly #insert: StatementSync;
   readonly #active: StatementSync;
@@ -88,10 +103,19 @@ export class CapsuleRows {
       `SELECT ${selection} FROM capsules INDEXED BY capsules_of_team_by_id WHERE id = ? AND team_id = ?`,
     );
     // By insertion order: a clock can be set back, and two rows can have the same time.
-    this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
+    this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY sequence DESC`);
+    this.#page = database.prepare(
+      `SELECT ${selection}, sequence FROM capsules WHERE team_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?`,
+    );
+    this.#idNamed = database.prepare("SELECT id FROM capsules WHERE team_id = ? AND name = ?");
+    this.#set = database.prepare(
+      `UPDATE capsules SET name = :name, labels = :labels, timeout_sec = :timeoutSec WHERE id = :id RETURNING ${selection}`,
+    );
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
-      `INSERT INTO capsules (${Object.values(columns).join(", ")}) VALUES (${fields.map((f) => `:${f}`).join(", ")})`,
+      `INSERT INTO capsules (${Object.values(columns).join(", ")}, sequence)
+       VALUES (${fields.map((f) => `:${f}`).join(", ")},
+         (SELECT COALESCE(MAX(sequence), 0) + 1 FROM capsules WHERE team_id = :teamId))`,
     );
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
     this.#addTombstone = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
@@ -168,6 +192,15 @@ export class CapsuleRows {
     return this.#ofTeam.all(teamId) as unknown as CapsuleRow[];
   }
 
+  /** At most `count` rows of the team from before `sequence`, newest first. */
+  page(teamId: string, sequence: number, count: number): (CapsuleRow & { sequence: number })[] {
+    return this.#page.all(teamId, sequence, count) as unknown as (CapsuleRow & { sequence: number })[];
+  }
+
+  idNamed(teamId: string, name: string): string | undefined {
+    return (this.#idNamed.get(teamId, name) as { id: string } | undefined)?.id;
+  }
+
   all(): CapsuleRow[] {
     return this.#all.all() as unknown as CapsuleRow[];
   }
@@ -205,6 +238,11 @@ export class CapsuleRows {
     return statement.get({ id, revision, ...change }) as CapsuleRow | undefined;
   }
 
+  /** Leaves the revision as it is: a change under way goes on. Throws when another capsule has the name. */
+  set(id: string, settings: CapsuleSettings): CapsuleRow | undefined {
+    return this.#set.get({ id, ...settings }) as CapsuleRow | undefined;
+  }
+
   /** As `change`, in one transaction with `alongside`, which is not called when the row has changed. */
   changeWith(id: string, revision: number, change: CapsuleChange, alongside: () => void): CapsuleRow | undefined {
     return transact(this.#database, () => {
@@ -228,14 +266,14 @@ export class CapsuleRows {
   }
 
   /**
-   * One transaction: `alongside`, a tombstone, and the intent `destroy` by compare-and-set. Throws, and writes nothing,
-   * when the row is gone or has another revision.
+   * One transaction: `alongside`, a tombstone, and the intent `destroy` by compare-and-set, which frees the name. Throws, and
+   * writes nothing, when the row is gone or has another revision.
    */
   beginDestroy(id: string, revision: number, atMs: number, alongside: () => void): CapsuleRow {
     return transact(this.#database, () => {
       alongside();
       this.#addTombstone.run(id, atMs);
-      const changed = this.change(id, revision, { intent: "destroy" });
+      const changed = this.change(id, revision, { intent: "destroy", name: null });
       if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
       return changed;
     });

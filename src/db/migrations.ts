@@ -121,6 +121,15 @@ export const steps = [
   `
   CREATE INDEX tombstones_by_time ON tombstones (destroyed_at);
   `,
+  // Capsules have a name and labels. `sequence` orders those of a team, newest last, and never changes.
+  `
+  ALTER TABLE capsules ADD COLUMN name TEXT;
+  ALTER TABLE capsules ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+  ALTER TABLE capsules ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;
+  UPDATE capsules SET sequence = rowid;
+  CREATE UNIQUE INDEX capsule_names ON capsules (team_id, name) WHERE name IS NOT NULL;
+  CREATE UNIQUE INDEX capsules_in_sequence ON capsules (team_id, sequence);
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

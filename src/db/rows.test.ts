@@ -10,6 +10,8 @@ import { TeamRows } from "./team-rows.ts";
 const row: CapsuleRow = {
   id: "cl-one",
   teamId: "team",
+  name: null,
+  labels: "{}",
   status: "paused",
   revision: 1,
   intent: null,

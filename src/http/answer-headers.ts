@@ -24,6 +24,14 @@ const described = {
     description: "Seconds after which the same request may succeed.",
     schema: { type: "integer", minimum: 0 },
   },
+  "X-Next-Cursor": {
+    description: "For `cursor` of the next page; missing on the last one.",
+    schema: { type: "string" },
+  },
+  "X-Ignored-Fields": {
+    description: "Top-level fields of the body that the operation does not know, percent-encoded, at most 20.",
+    schema: { type: "string" },
+  },
   Allow: {
     description: "The path's methods.",
     schema: { type: "string", pattern: "^[A-Z]+(, [A-Z]+)*$" },

@@ -20,6 +20,7 @@ import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
+import { nameIgnoredFields } from "./ignored-fields.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { ListAnswers } from "./list-answers.ts";
 import { logResponses } from "./log.ts";
@@ -161,6 +162,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const turns = new TeamTurns();
   acceptJson(app, { maxBytes: limits.body_max_bytes, turns });
   takeTurns(app, turns);
+  nameIgnoredFields(app);
   describeApi(app, version);
   keepAudit(app, services.audit);
 

@@ -8,6 +8,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { ErrorBody } from "../wire/schema.ts";
 import { isAwaitingContinue } from "./expect-continue.ts";
+import { ignoredFieldsHeader } from "./ignored-fields.ts";
 import { describeError } from "./log.ts";
 import { pendingResponse } from "./node-internals.ts";
 import { isLingering, type RefusedBodies } from "./refused-bodies.ts";
@@ -25,6 +26,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   if (error.status >= 500 && error.code !== "timeout") {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
+  reply.removeHeader(ignoredFieldsHeader);
   if (retried.has(error.code) && error.retryAfterSec !== null)
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
   if (isUploading(request.raw) || isAwaitingContinue(request.raw)) reply.raw.shouldKeepAlive = false;

@@ -1,5 +1,6 @@
 /** The limits that no setting changes, for GET /v1/limits, each from the constant that enforces it. */
 import { guestLimits } from "../agent/guest-limits.ts";
+import { labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
@@ -57,6 +58,9 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     process_lists_max: processListsMax,
     processes_listed_max: guestLimits.processesMax,
     process_list_max_bytes: guestLimits.processListingBytes,
+    labels_max: labelsMax,
+    label_value_max_bytes: labelValueMaxBytes,
+    list_page_max: listPageMax,
     template_name_max_length: templateNameMaxLength,
     event_streams_max: feedDefaults.streamsMax,
     events_kept_max: feedDefaults.ringMax,

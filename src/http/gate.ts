@@ -42,11 +42,18 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
       return;
     }
     if (config.action !== undefined) {
-      const { id } = request.params as { id: string };
+      const params = request.params as { id: string };
+      params.id = idOf(request.identity.teamId, params.id, services.capsules);
+      const { id } = params;
       services.capsules.permit(request.identity.teamId, id, config.action);
     }
     done();
   });
+}
+
+/** The id of the team's capsule that is meant by an id or a name; a name that none has stays as it is. */
+export function idOf(teamId: string, idOrName: string, capsules: Services["capsules"]): string {
+  return idOrName.startsWith("cl-") ? idOrName : (capsules.idNamed(teamId, idOrName) ?? idOrName);
 }
 
 /**

@@ -6,6 +6,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FastifyReply } from "fastify";
 import type { TSchema } from "typebox";
+import type { Identity } from "../teams/teams.ts";
 import type { Authentication } from "./access/authentication.ts";
 import { jsonType } from "./large-answer.ts";
 
@@ -42,6 +43,15 @@ export class ListAnswers {
     };
     const frame = field === undefined ? ["[", "]"] : [`{${JSON.stringify(field)}:[`, "]}"];
     await this.sendSlices(reply, { slice, schema, begin: frame[0]!, end: () => frame[1]! });
+  }
+
+  /** The result of `read`, which reads rows in turns; as many as it has seen are charged. */
+  async search<T extends { seen: number }>(identity: Identity, read: () => Promise<T>): Promise<T> {
+    return await this.#inLine(identity.teamId, async () => {
+      const result = await read();
+      this.#charge(identity, result.seen / itemsPerToken);
+      return result;
+    });
   }
 
   /** Calls `slice` once in each turn until it returns fewer than `sliceItems`. `begin` and `end` are the JSON around the items. */

@@ -7,7 +7,7 @@ import swagger from "@fastify/swagger";
 import type { RouteOptions } from "fastify";
 import Type from "typebox";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
-import { guestActions } from "../wire/requirements.ts";
+import { guestActions, requires } from "../wire/requirements.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
 import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
@@ -76,9 +76,13 @@ function successes({ schema, config = {} }: RouteOptions): Json {
   return Object.fromEntries(
     entries.map(([status, body]) => [
       status,
-      { ...body, description: STATUS_CODES[status] ?? "", headers: marked(config.headers ?? []) },
+      { ...body, description: STATUS_CODES[status] ?? "", headers: marked(headersOf(schema, config)) },
     ]),
   );
+}
+
+function headersOf(schema: RouteOptions["schema"], { headers = [] }: { headers?: AnswerHeader[] }): AnswerHeader[] {
+  return schema?.body === undefined ? headers : [...headers, "X-Ignored-Fields"];
 }
 
 /** As the plugin takes them; `finish` replaces them by references. */
@@ -92,8 +96,7 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   if (!config.open) codes.add("unauthorized");
   codes.add("quota_exceeded");
   if (config.action !== undefined) codes.add("not_found");
-  if (config.action !== undefined && config.action !== "read" && config.action !== "destroy")
-    codes.add("invalid_state");
+  if (config.action !== undefined && requires[config.action] !== null) codes.add("invalid_state");
   if (config.action !== undefined && guestActions.has(config.action)) codes.add("unavailable");
   if (schema?.body !== undefined || schema?.querystring !== undefined) codes.add("invalid_request");
   if ([method].flat().some((each) => methodsWithBody.has(each))) {

@@ -25,7 +25,7 @@ export interface AuditRule {
 /** The fields of an audit entry that depend on the request. */
 export interface AuditDetails {
   capsuleId?: string;
-  /** The command, path, process, template or key concerned; never arguments, variables or contents. */
+  /** The command, path, process, template or key concerned, or the fields of a capsule; never arguments, variables or contents. */
   subject?: string;
 }
 

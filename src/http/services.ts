@@ -14,7 +14,10 @@ export type CapsulesService = Pick<
   Capsules,
   | "create"
   | "list"
+  | "find"
   | "get"
+  | "idNamed"
+  | "update"
   | "wait"
   | "permit"
   | "use"

@@ -1,5 +1,6 @@
 /**
- * Checks requests against their schemas. Digits in a query become a number where the schema has an integer. In a body null
+ * Checks requests against their schemas. Digits in a query become a number where the schema has an integer, and
+ * one value a list where it has an array. In a body null
  * for an optional field is the same as leaving it out, since generated clients send it.
  */
 import type { FastifySchemaCompiler } from "fastify";
@@ -11,9 +12,11 @@ const partNames: Record<string, string> = { body: "body", querystring: "query", 
 
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart = "body" }) => {
   const check = compileCheck(schema);
-  const numbers = httpPart === "querystring" ? integersOf(schema) : [];
+  const lists = httpPart === "querystring" ? fieldsOf(schema, "array") : [];
+  const numbers = httpPart === "querystring" ? fieldsOf(schema, "integer") : [];
   return (input: unknown) => {
     const value = (input ?? {}) as Record<string, unknown>;
+    for (const key of lists) if (typeof value[key] === "string") value[key] = [value[key]];
     for (const key of numbers) if (key in value) value[key] = numberFrom(value[key]);
     if (httpPart === "body") dropNulls(schema, value);
     const result = check(value);
@@ -30,9 +33,9 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
   };
 };
 
-function integersOf(schema: TSchema): string[] {
+function fieldsOf(schema: TSchema, type: "array" | "integer"): string[] {
   const { properties = {} } = schema as { properties?: Record<string, { type?: string }> };
-  return Object.keys(properties).filter((key) => properties[key]?.type === "integer");
+  return Object.keys(properties).filter((key) => properties[key]?.type === type);
 }
 
 function numberFrom(text: unknown): unknown {

@@ -48,9 +48,10 @@ function fill(dataDir: string): void {
   const rows = new CapsuleRows(database);
   for (const [status, intent] of found) {
     const made = { id: newCapsuleId(), teamId, status, intent, revision: 1, template: "minimal", storage: null };
+    const named = { name: null, labels: "{}" };
     const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
-    rows.insert({ ...made, ...shape, ...times, blockedBy: null, errorReason: null });
+    rows.insert({ ...made, ...named, ...shape, ...times, blockedBy: null, errorReason: null });
   }
   database.close();
 }

@@ -11,6 +11,10 @@ import type { CapsuleInfo, CapsuleStatus, ProcessInfo, TemplateInfo } from "./re
 import { type CallOptions, type ClientOptions, Transport } from "./transport.ts";
 
 export interface CreateOptions {
+  /** Stands for the id in calls; unique in the team. */
+  name?: string;
+  /** The team's own notes, for `list`. */
+  labels?: Record<string, string>;
   /** Default: `minimal`. */
   template?: string;
   /** Default: 1. A snapshot template brings its own. */
@@ -22,6 +26,25 @@ export interface CreateOptions {
   /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
   wait?: boolean;
   signal?: AbortSignal | undefined;
+}
+
+/** For `update`; fields that are left out stay. */
+export interface CapsuleChange {
+  /** null takes the name away. */
+  name?: string | null;
+  /** Added to the labels; null removes one. */
+  labels?: Record<string, string | null>;
+  /** Seconds without a command after which the service pauses it; 0: never. */
+  timeoutSec?: number;
+}
+
+/** All of them must hold. */
+export interface CapsuleConditions {
+  /** One of these. */
+  status?: CapsuleStatus | readonly CapsuleStatus[];
+  labels?: Record<string, string>;
+  template?: string;
+  name?: string;
 }
 
 const waitMs = 180_000;
@@ -49,8 +72,8 @@ export class Capsule {
     return new Capsule(new Transport(options), id).refresh({ signal, timeoutMs });
   }
 
-  /** The team's capsules, newest first. */
-  static async list(options: ClientOptions & CallOptions = {}): Promise<Capsule[]> {
+  /** The team's capsules that meet the conditions, newest first. */
+  static async list(options: CapsuleConditions & ClientOptions & CallOptions = {}): Promise<Capsule[]> {
     return listCapsules(new Transport(options), options);
   }
 
@@ -101,6 +124,13 @@ export class Capsule {
       if (performance.now() >= deadline)
         throw new ServiceError("timeout", `capsule ${this.id} is still ${this.status}, not ${status}`);
     }
+  }
+
+  /** Changes all of these fields or none, in any status. Throws `name_taken` when another capsule has the name. */
+  async update(change: CapsuleChange, options: CallOptions = {}): Promise<this> {
+    const { name, labels, timeoutSec } = change;
+    const json = snakeKeys({ name, labels, timeoutSec });
+    return this.#become(await this.#transport.json({ method: "PATCH", path: this.#path, json, ...options }));
   }
 
   /** Resolves when memory, processes and files are on disk, and its CPU and memory are free. */
@@ -215,8 +245,8 @@ export class Capsule {
 
 /** `Capsule.create` and `Client.create` are this, with a transport of their own. */
 export async function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
-  const { template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
-  const json = snakeKeys({ template, vcpus, memoryMb, timeoutSec });
+  const { name, labels, template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
+  const json = snakeKeys({ name, labels, template, vcpus, memoryMb, timeoutSec });
   const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
   const capsule = new Capsule(transport, info.id, info);
   if (!wait) return capsule;
@@ -228,8 +258,13 @@ export async function createCapsule(transport: Transport, options: CreateOptions
   }
 }
 
-export async function listCapsules(transport: Transport, { signal, timeoutMs }: CallOptions): Promise<Capsule[]> {
-  const request = { method: "GET", path: "/v1/capsules", signal, timeoutMs } as const;
+export async function listCapsules(
+  transport: Transport,
+  { status, labels = {}, template, name, signal, timeoutMs }: CapsuleConditions & CallOptions,
+): Promise<Capsule[]> {
+  const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  const query = { status: status === undefined ? undefined : [status].flat().join(","), label, template, name };
+  const request = { method: "GET", path: "/v1/capsules", query, signal, timeoutMs } as const;
   return (await transport.json<{ id: string }[]>(request)).map((info) => new Capsule(transport, info.id, info));
 }
 

@@ -61,3 +61,25 @@ test("without a key nothing is sent, and the error says what to set; a page or a
     for (const [at, name] of names.entries()) if (before[at] !== undefined) process.env[name] = before[at];
   }
 });
+
+test("names, labels and conditions go as the API has them, and labels keep their keys", async () => {
+  const asked: [string, string, unknown][] = [];
+  const labels = { my_key: "a", otherKey: "b" };
+  const recording: typeof fetch = async (input, init) => {
+    asked.push([init?.method ?? "", String(input).slice(url.length), init?.body && JSON.parse(String(init.body))]);
+    const answer = { id, name: "web", labels, status: "running", timeout_sec: 5 };
+    return Response.json(init?.method === "GET" ? [answer] : answer);
+  };
+  const client = new Client({ url, apiKey: "k", fetch: recording });
+  const made = await client.create({ name: "web", labels, wait: false });
+  assert.deepEqual([made.info.name, made.info.labels, made.toJSON().labels], ["web", labels, labels]);
+  await made.update({ name: null, labels: { my_key: null }, timeoutSec: 5 });
+  await client.list({ status: ["running", "paused"], labels, template: "t", name: "web" });
+  await client.list({ status: "paused" });
+  assert.deepEqual(asked, [
+    ["POST", "/v1/capsules", { name: "web", labels }],
+    ["PATCH", `/v1/capsules/${id}`, { name: null, labels: { my_key: null }, timeout_sec: 5 }],
+    ["GET", "/v1/capsules?status=running%2Cpaused&label=my_key%3Da&label=otherKey%3Db&template=t&name=web", undefined],
+    ["GET", "/v1/capsules?status=paused", undefined],
+  ]);
+});

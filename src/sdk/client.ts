@@ -1,5 +1,5 @@
 /** The service with one key: capsules, templates, keys, limits, events. */
-import { Capsule, type CreateOptions, createCapsule, listCapsules } from "./capsule.ts";
+import { Capsule, type CapsuleConditions, type CreateOptions, createCapsule, listCapsules } from "./capsule.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";
 import type {
@@ -54,8 +54,8 @@ export class Client {
     return this.capsule(id).refresh(options);
   }
 
-  /** The team's capsules, newest first. */
-  list(options: CallOptions = {}): Promise<Capsule[]> {
+  /** The team's capsules that meet the conditions, newest first. */
+  list(options: CapsuleConditions & CallOptions = {}): Promise<Capsule[]> {
     return listCapsules(this.#transport, options);
   }
 

@@ -9,6 +9,10 @@ export type CapsuleStatus = "pending" | "starting" | "running" | "paused" | "sto
 export interface CapsuleInfo {
   /** `cl-…`; never reused. */
   id: string;
+  /** Stands for the id in calls; null: none. */
+  name: string | null;
+  /** The team's own notes. */
+  labels: Record<string, string>;
   status: CapsuleStatus;
   /** Name of the template it was made from. */
   template: string;

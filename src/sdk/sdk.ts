@@ -9,7 +9,7 @@
 
 export { bytesOfName, nameFromBytes } from "../wire/file-names.ts";
 export { BackgroundProcess } from "./background-process.ts";
-export { Capsule, type CreateOptions } from "./capsule.ts";
+export { Capsule, type CapsuleChange, type CapsuleConditions, type CreateOptions } from "./capsule.ts";
 export { Client, Keys, Templates } from "./client.ts";
 export {
   type ConnectionCode,

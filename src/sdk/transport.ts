@@ -45,10 +45,11 @@ export interface CallOptions {
 }
 
 export interface Request extends CallOptions {
-  method: "GET" | "POST" | "DELETE";
+  method: "GET" | "POST" | "PATCH" | "DELETE";
   /** From `/v1` on. */
   path: string;
-  query?: Record<string, string | number | boolean | undefined>;
+  /** A list is sent as the same parameter several times. */
+  query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   json?: unknown;
   /** Instead of `json`. */
   body?: FormData | ReadableStream<Uint8Array>;
@@ -161,7 +162,8 @@ export class Transport {
 
   #address({ path, query = {} }: Request): string {
     const search = new URLSearchParams();
-    for (const [key, value] of Object.entries(query)) if (value !== undefined) search.set(key, String(value));
+    for (const [key, value] of Object.entries(query))
+      for (const each of [value ?? []].flat()) search.append(key, String(each));
     return `${this.url}${path}${search.size === 0 ? "" : `?${search}`}`;
   }
 

@@ -5,6 +5,7 @@ import { Nullable, Timestamp } from "./schema.ts";
 /** Actions that get an entry: every change, every command, and every read of what is in a capsule. */
 export const auditActions = [
   "capsule.create",
+  "capsule.update",
   "capsule.pause",
   "capsule.resume",
   "capsule.destroy",

@@ -1,6 +1,6 @@
 /** Capsules on the wire. */
 import Type, { type Static } from "typebox";
-import { createDefaults } from "./defaults.ts";
+import { capsuleNamePattern, createDefaults } from "./defaults.ts";
 import type { Limits } from "./limits.ts";
 import { Nullable, Text, Timestamp } from "./schema.ts";
 
@@ -9,9 +9,21 @@ export type CapsuleStatus = (typeof capsuleStatuses)[number];
 
 const Status = Type.Unsafe<CapsuleStatus>({ type: "string", enum: [...capsuleStatuses] });
 
+/** Labels of a capsule. */
+export const labelsMax = 32;
+/** UTF-8. */
+export const labelValueMaxBytes = 256;
+export const labelKeyPattern = "^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$";
+
+const nameMeaning =
+  "1 to 63 of a–z, 0–9 and - within, not beginning with cl-; unique in the team while the capsule exists.";
+const labelsMeaning = `At most ${labelsMax}; keys of 1 to 63 of A–Z, a–z, 0–9, ., _, / and -, values of at most ${labelValueMaxBytes} bytes.`;
+
 export const Capsule = Type.Object(
   {
     id: Type.String({ pattern: "^cl-", description: "Never reused." }),
+    name: Nullable(Type.String({ description: "Stands for the id in paths; null: none." })),
+    labels: Type.Record(Type.String(), Type.String(), { description: "The team's own notes, as key and value." }),
     status: Status,
     template: Type.String({ description: "Name of the template it was made from." }),
     vcpus: Type.Integer(),
@@ -31,6 +43,13 @@ export const CapsuleList = Type.Array(Capsule, { description: "Newest first." })
 
 export function CreateCapsuleBody(limits: Limits) {
   return Type.Object({
+    name: Type.Optional(Type.String({ pattern: capsuleNamePattern, description: nameMeaning })),
+    labels: Type.Optional(
+      Type.Record(Type.String({ pattern: labelKeyPattern }), Text(), {
+        additionalProperties: false,
+        description: labelsMeaning,
+      }),
+    ),
     template: Type.Optional(Text({ maxLength: 10_000, default: createDefaults.template })),
     vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: limits.vcpus_max, default: createDefaults.vcpus })),
     memory_mb: Type.Optional(
@@ -47,9 +66,62 @@ export function CreateCapsuleBody(limits: Limits) {
   });
 }
 
+export function UpdateCapsuleBody(limits: Limits) {
+  return Type.Object({
+    name: Type.Optional(
+      Nullable(Type.String({ pattern: capsuleNamePattern, description: `${nameMeaning} null takes it away.` })),
+    ),
+    labels: Type.Optional(
+      Type.Record(Type.String({ pattern: labelKeyPattern }), Nullable(Text()), {
+        additionalProperties: false,
+        description: `Added to those that the capsule has; null removes one. ${labelsMeaning}`,
+      }),
+    ),
+    timeout_sec: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: limits.timeout_max_sec,
+        description: "Seconds without a command until auto-pause; 0: none.",
+      }),
+    ),
+  });
+}
+
 /** Unless the operator allows less. */
 export function waitDefaultSec(limits: Limits): number {
   return Math.min(30, limits.wait_max_sec);
+}
+
+/** Capsules of one page. */
+export const listPageMax = 1_000;
+
+export const ListCapsulesQuery = Type.Object({
+  status: Type.Optional(Type.String({ description: "One or more statuses, separated by commas." })),
+  label: Type.Optional(
+    Type.Array(Type.String(), {
+      maxItems: labelsMax,
+      description: "KEY=VALUE, split at the first =; given several times, the capsule must have all of them.",
+    }),
+  ),
+  template: Type.Optional(Type.String({ description: "The name of the template that it was made from." })),
+  name: Type.Optional(Type.String()),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: listPageMax, description: "Capsules of one answer. Default: all." }),
+  ),
+  cursor: Type.Optional(
+    Type.String({ description: "X-Next-Cursor of the page before this one, under the same conditions." }),
+  ),
+});
+export type ListCapsulesQuery = Static<typeof ListCapsulesQuery>;
+
+export function CreateWaitQuery(limits: Limits) {
+  const { timeout } = WaitQuery(limits).properties;
+  const wait = Type.Unsafe<"running">({
+    type: "string",
+    enum: ["running"],
+    description: "Hold the answer until it runs.",
+  });
+  return Type.Object({ wait: Type.Optional(wait), timeout });
 }
 
 export function WaitQuery(limits: Limits) {

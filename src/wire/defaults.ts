@@ -1,2 +1,6 @@
-/** Values of a capsule's fields that its creator leaves out. The template is the built-in image that every service has. */
+/** Defaults of a new capsule and the form of its name, for the API and the dashboard. */
+/** The template is the built-in image that every service has. */
 export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 } as const;
+
+/** The form of a capsule's name. No name begins as an id does. */
+export const capsuleNamePattern = "^(?!cl-)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";

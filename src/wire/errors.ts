@@ -13,6 +13,7 @@ export const statusOf = {
   request_timeout: 408,
   invalid_state: 409,
   conflict: 409,
+  name_taken: 409,
   template_name_taken: 409,
   name_reserved: 409,
   too_large: 413,

@@ -19,6 +19,7 @@ export const requires = {
   resume: "paused",
   destroy: null,
   read: null,
+  update: null,
 } as const satisfies Record<string, CapsuleStatus | "resumable" | null>;
 
 export type Action = keyof typeof requires;
@@ -37,6 +38,7 @@ const verbs: Record<Action, string> = {
   resume: "resume",
   destroy: "destroy",
   read: "read",
+  update: "change",
 };
 
 /** The status that a capsule must have for `action`; null: any. */

@@ -47,7 +47,7 @@ export const RefusalCode = Type.String({
     "executed, or the code that the same refusal has as an HTTP answer.",
 });
 
-export const CapsuleParams = Type.Object({ id: Type.String({ description: "A capsule's id, cl-…" }) });
+export const CapsuleParams = Type.Object({ id: Type.String({ description: "A capsule's id, cl-…, or its name." }) });
 
 /** The body of every answer with a status above 399. */
 export const ErrorBody = Type.Object(

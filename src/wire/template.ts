@@ -29,7 +29,7 @@ export const templateNameMaxLength = 4_096;
 
 export const CaptureBody = Type.Object({
   /** The older name of a capsule, kept for existing clients. */
-  sandbox_id: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
+  sandbox_id: Type.String({ minLength: 1, description: "Id or name of a running capsule. It is destroyed by this." }),
   name: Type.Optional(
     Type.String({
       maxLength: templateNameMaxLength,

@@ -57,8 +57,18 @@ test("create, ls and rm print ids, or whole capsules with --json", deadline, asy
     [made.id, id],
   );
   const table = (await ok("ls")).split("\n");
-  assert.match(table[0]!, /^ID +STATUS +TEMPLATE/);
+  assert.match(table[0]!, /^ID +NAME +STATUS +TEMPLATE/);
   assert.match(table[1]!, new RegExp(`^${made.id} +running +minimal +1 +512 MiB`));
+  await ok("set", made.id.slice(0, 9), "name=web", "label.env=a=b", "timeout_sec=60");
+  const changed = await json("ls", "--name", "web");
+  assert.deepEqual([changed[0].id, changed[0].labels, changed[0].timeout_sec], [made.id, { env: "a=b" }, 60]);
+  assert.equal((await ok("ls", "-q", "--label", "env=a=b", "--status", "running,paused")).trim(), made.id);
+  assert.equal(await ok("ls", "-q", "--label", "env=c"), "");
+  assert.equal((await ok("exec", "web", "--", "echo", "by name")).trim(), "by name");
+  failed(await line.run(["set", "web", "vcpus=2"]), 2, /cannot be set/);
+  failed(await line.run(["create", "--name", "web"]), 1, /named web/);
+  failed(await line.run(["rm", made.id.slice(0, 8)]), 1, /at least 6 characters/);
+  failed(await line.run(["rm", "nobody"]), 1, /no capsule named "nobody"/);
   assert.equal((await ok("rm", made.id.slice(0, 12))).trim(), made.id);
   failed(await line.run(["rm", made.id]), 1, /does not exist|no capsule/i);
 });

@@ -47,6 +47,7 @@ const matrix: Record<string, Foreign | Own> = {
   "GET /v1/capsules": { own: "a list" },
   "GET /v1/capsules/{id}": { names: "running" },
   "DELETE /v1/capsules/{id}": { names: "running" },
+  "PATCH /v1/capsules/{id}": { names: "running" },
   "POST /v1/capsules/{id}/pause": { names: "running" },
   "POST /v1/capsules/{id}/resume": { names: "paused" },
   "POST /v1/capsules/{id}/ping": { names: "running" },

@@ -32,12 +32,12 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
     );
   }
   if (capsule === null) return <NotFound id={id} />;
-  const { status, template, vcpus, memoryMb } = capsule;
+  const { name, status, template, vcpus, memoryMb } = capsule;
   return (
     <Page
-      title={id}
+      title={name ?? id}
       back={<a href={hrefOf({ page: "capsules" })}>‹ All capsules</a>}
-      heading={<span class="mono">{id}</span>}
+      heading={<span class="mono">{name ?? id}</span>}
       beside={<CopyButton text={id} label="Copy the id" />}
       lead={
         <div class="facts">
@@ -77,11 +77,27 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
 }
 
 function Details({ capsule }: { capsule: CapsuleInfo }) {
-  const { id, status, template, vcpus, memoryMb, timeoutSec, errorReason } = capsule;
+  const { id, name, labels, status, template, vcpus, memoryMb, timeoutSec, errorReason } = capsule;
   return (
     <dl class="panel details">
       <dt>Id</dt>
       <dd class="mono">{id}</dd>
+      {name !== null && (
+        <>
+          <dt>Name</dt>
+          <dd class="mono">{name}</dd>
+        </>
+      )}
+      {Object.keys(labels).length > 0 && (
+        <>
+          <dt>Labels</dt>
+          {Object.entries(labels).map(([key, value]) => (
+            <dd class="mono" key={key}>
+              {key}={value}
+            </dd>
+          ))}
+        </>
+      )}
       <dt>Status</dt>
       <dd>
         {status}. {statusStyles[status].meaning}

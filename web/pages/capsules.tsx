@@ -36,7 +36,7 @@ export function CapsulesPage() {
           class="filter"
           type="search"
           aria-label="Filter capsules"
-          placeholder="Filter by id, status or template"
+          placeholder="Filter by name, id, label, status or template"
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
@@ -75,8 +75,9 @@ function Summary({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   return <p>{parts.length === 0 ? "Small virtual machines, isolated from each other" : parts.join(" · ")}</p>;
 }
 
-function fits({ id, status, template }: CapsuleInfo, filter: string): boolean {
-  return [id, status, template].some((text) => text.toLowerCase().includes(filter));
+function fits({ id, name, labels, status, template }: CapsuleInfo, filter: string): boolean {
+  const notes = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  return [id, name ?? "", status, template, ...notes].some((text) => text.toLowerCase().includes(filter));
 }
 
 function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
@@ -94,13 +95,14 @@ function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
 
 function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
   const { store } = useDashboard();
-  const { id, status, template, vcpus, memoryMb, timeoutSec, createdAt } = capsule;
+  const { id, name, status, template, vcpus, memoryMb, timeoutSec, createdAt } = capsule;
   return (
     <tr>
       <th scope="row">
         <a class="mono" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
-          {id}
+          {name ?? id}
         </a>
+        {name !== null && <span class="sub mono">{id}</span>}
         <span class="sub">from {template}</span>
       </th>
       <td>

@@ -1,6 +1,6 @@
-/** The dialog for a new capsule: template, size, and the time until it is paused. */
+/** The dialog for a new capsule: name, template, size, and the time until it is paused. */
 import { useState } from "preact/hooks";
-import { createDefaults } from "../../src/wire/defaults.ts";
+import { capsuleNamePattern, createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { useQuery } from "../parts/query.ts";
@@ -10,9 +10,11 @@ import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 
 const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
-const defaults: Settings = { template, vcpus, memoryMb, timeoutSec };
+const defaults: Settings = { name: "", template, vcpus, memoryMb, timeoutSec };
 
 interface Settings {
+  /** Empty: none. */
+  name: string;
   template: string;
   vcpus: number;
   memoryMb: number;
@@ -32,12 +34,14 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   const change = (part: Partial<Settings>) => setSettings((before) => ({ ...before, ...part }));
   const snapshot = templates.value?.find(({ name, type }) => type === "snapshot" && name === settings.template);
   const create = async () => {
-    const { info } = await client.create({ ...settings, wait: false });
+    const { name, ...rest } = settings;
+    const { info } = await client.create({ ...rest, ...(name === "" ? {} : { name }), wait: false });
     store.changed(info);
     goTo({ page: "capsule", id: info.id, tab: "terminal" });
   };
   return (
     <FormDialog title="New capsule" confirm="Create" onConfirm={create} onClose={onClose}>
+      <NameField settings={settings} onChange={change} />
       <TemplateField settings={settings} onChange={change} />
       {snapshot === undefined ? (
         <SizeFields settings={settings} limits={limits} onChange={change} />
@@ -49,6 +53,24 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
       )}
       <PauseField settings={settings} onChange={change} />
     </FormDialog>
+  );
+}
+
+function NameField({ settings, onChange }: FieldsProps) {
+  return (
+    <Field label="Name" hint="Optional: a–z, 0–9 and -, unique in the team. Stands for the id.">
+      {(ties) => (
+        <input
+          {...ties}
+          type="text"
+          autocomplete="off"
+          spellcheck={false}
+          pattern={capsuleNamePattern}
+          value={settings.name}
+          onInput={(event) => onChange({ name: event.currentTarget.value })}
+        />
+      )}
+    </Field>
   );
 }
 

@@ -9,6 +9,8 @@ const time = (step: number) => new Date(Date.UTC(2026, 0, 1) + step * 1_000).toI
 function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status"] } = {}): CapsuleInfo {
   return {
     id,
+    name: null,
+    labels: {},
     status,
     template: "minimal",
     vcpus: 1,

@@ -29,6 +29,13 @@ export interface AuthenticationOptions {
   connections: Pick<ConnectionLimit, "authenticated">;
 }
 
+/** X-API-Key counts where both headers are sent. Another scheme of Authorization, a proxy's for example, is no key. */
+function keyOf({ headers }: FastifyRequest): string | undefined {
+  const key = headers["x-api-key"];
+  if (typeof key === "string") return key;
+  return /^Bearer +(\S+) *$/i.exec(headers.authorization ?? "")?.[1];
+}
+
 export class Authentication {
   readonly #teams: TeamsService;
   readonly #tickets: OneTimeTokens;
@@ -59,9 +66,10 @@ export class Authentication {
    * quota_exceeded. A request with a valid key is not charged to its address, which clients may share.
    */
   identify(request: FastifyRequest): Identity {
-    const key = request.headers["x-api-key"];
-    const identity = typeof key === "string" ? this.#teams.authenticate(key) : this.#ticketHolder(request);
-    if (identity === undefined) throw this.refusal(request, "the X-API-Key header is missing or not valid");
+    const key = keyOf(request);
+    const identity = key === undefined ? this.#ticketHolder(request) : this.#teams.authenticate(key);
+    if (identity === undefined)
+      throw this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid");
     this.#connections.authenticated(request.raw, identity.teamId);
     const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
@@ -114,14 +122,14 @@ export class Authentication {
    * on every other route. Throws quota_exceeded.
    */
   hasKey(request: FastifyRequest): boolean {
-    const key = request.headers["x-api-key"];
-    if (typeof key !== "string") return false;
+    const key = keyOf(request);
+    if (key === undefined) return false;
     const identity = this.#teams.authenticate(key);
     if (identity !== undefined) {
       this.#connections.authenticated(request.raw, identity.teamId);
       return true;
     }
-    const refusal = this.refusal(request, "the X-API-Key header is not valid");
+    const refusal = this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is not valid");
     if (refusal.code === "quota_exceeded") throw refusal;
     return false;
   }

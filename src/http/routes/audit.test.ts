@@ -83,6 +83,8 @@ describe("the audit log", () => {
     await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
     await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
+    const change = { json: { name: "web", labels: {}, other: 1 } };
+    await doing(["capsule.update", id, "name, labels", 200], "PATCH", path, change);
     await doing(["capsule.pause", id, null, 200], "POST", `${path}/pause`);
     await doing(["capsule.pause", id, null, 409], "POST", `${path}/pause`);
     await doing(["capsule.resume", id, null, 200], "POST", `${path}/resume`);
@@ -103,6 +105,7 @@ describe("the audit log", () => {
     await doing(["ticket.create", null, `${path}/pty`, 201], "POST", "/v1/ws-tickets", ticket);
     const others = [
       "capsule.create",
+      "capsule.update",
       "key.create",
       "sign-in",
       "pty",

@@ -20,6 +20,8 @@ describe("POST /v1/capsules", () => {
         { ...capsule, id: "", created_at: "", last_updated: "" },
         {
           id: "",
+          name: null,
+          labels: {},
           status: "starting",
           template: "minimal",
           vcpus: 1,

@@ -1,10 +1,20 @@
-/** Capsules: create, list, get, destroy, pause, resume, ping. */
+/** Capsules: create, list, get, change, destroy, pause, resume, ping. */
 import Type from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
-import { Capsule, CapsuleList, CreateCapsuleBody, WaitQuery, waitDefaultSec } from "../../wire/capsule.ts";
+import {
+  Capsule,
+  CapsuleList,
+  CreateCapsuleBody,
+  CreateWaitQuery,
+  ListCapsulesQuery,
+  UpdateCapsuleBody,
+  WaitQuery,
+  waitDefaultSec,
+} from "../../wire/capsule.ts";
 import { createDefaults } from "../../wire/defaults.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
+import { conditionsOf, cursorOf, placeOf } from "../capsule-query.ts";
 import { requestSignal } from "../client-gone.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
@@ -15,6 +25,7 @@ export const capsulesSection: Section = { chapter: "Capsules", register };
 function register(app: App, context: RouteContext): void {
   createRoute(app, context);
   readRoutes(app, context);
+  updateRoute(app, context);
   changeRoutes(app, context);
 }
 
@@ -24,20 +35,30 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
     {
       config: {
         audit: { action: "capsule.create", durable: true },
-        refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity"],
+        refuses: ["not_found", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
       },
-      schema: { summary: "Create a capsule", body: CreateCapsuleBody(limits), response: { 201: Capsule } },
+      schema: {
+        summary: "Create a capsule",
+        body: CreateCapsuleBody(limits),
+        querystring: CreateWaitQuery(limits),
+        response: { 201: Capsule },
+      },
     },
     async (request, reply) => {
-      const { identity, body } = request;
+      const { identity, body, query } = request;
       const capsule = await capsules.create(identity.teamId, {
+        name: body.name,
+        labels: body.labels,
         template: body.template ?? createDefaults.template,
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
       });
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
-      return reply.code(201).send(capsuleBody(capsule));
+      if (query.wait === undefined) return reply.code(201).send(capsuleBody(capsule));
+      const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
+      const waited = await capsules.wait(identity.teamId, capsule.id, query.wait, timeoutMs, requestSignal(reply));
+      return reply.code(201).send(capsuleBody(waited));
     },
   );
 }
@@ -45,9 +66,27 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
 function readRoutes(app: App, { services: { capsules }, limits, lists }: RouteContext): void {
   app.get(
     "/capsules",
-    { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
-    async ({ identity }, reply) => {
-      await lists.send(reply, capsules.list(identity.teamId), { encode: capsuleBody, schema: Capsule });
+    {
+      config: { headers: ["X-Next-Cursor"] },
+      schema: {
+        summary: "List the team's capsules, newest first",
+        querystring: ListCapsulesQuery,
+        response: { 200: CapsuleList },
+      },
+    },
+    async ({ identity, query }, reply) => {
+      const encoding = { encode: capsuleBody, schema: Capsule };
+      if (Object.keys(query).length === 0) {
+        await lists.send(reply, capsules.list(identity.teamId), encoding);
+        return reply;
+      }
+      const { limit = Number.POSITIVE_INFINITY, cursor } = query;
+      const conditions = conditionsOf(query);
+      const before = cursor === undefined ? undefined : placeOf(cursor, conditions);
+      const find = () => capsules.find(identity.teamId, conditions, { limit, before });
+      const { views, end } = await lists.search(identity, find);
+      if (end !== undefined) reply.header("x-next-cursor", cursorOf(end, conditions));
+      await lists.send(reply, views, encoding);
       return reply;
     },
   );
@@ -71,6 +110,40 @@ function readRoutes(app: App, { services: { capsules }, limits, lists }: RouteCo
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
       const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
       return waited.then(capsuleBody);
+    },
+  );
+}
+
+function updateRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+  app.patch(
+    "/capsules/:id",
+    {
+      config: {
+        action: "update",
+        audit: { action: "capsule.update", durable: true },
+        refuses: ["name_taken"],
+      },
+      schema: {
+        summary: "Change a capsule's name, labels or inactivity time",
+        params: CapsuleParams,
+        body: UpdateCapsuleBody(limits),
+        response: { 200: Capsule },
+      },
+    },
+    async (request) => {
+      const { identity, params, body } = request;
+      const { name, labels, timeout_sec: timeoutSec } = body;
+      const fields = Object.entries({ name, labels, timeout_sec: timeoutSec }).filter(
+        ([, value]) => value !== undefined,
+      );
+      addAuditDetails(request, { subject: fields.map(([field]) => field).join(", ") });
+      return capsuleBody(
+        capsules.update(identity.teamId, params.id, {
+          ...(name === undefined ? {} : { name }),
+          ...(labels === undefined ? {} : { labels }),
+          ...(timeoutSec === undefined ? {} : { timeoutSec }),
+        }),
+      );
     },
   );
 }
@@ -123,6 +196,8 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
 export function capsuleBody(view: CapsuleView): Capsule {
   return {
     id: view.id,
+    name: view.name,
+    labels: view.labels,
     status: view.status,
     template: view.template,
     vcpus: view.vcpus,

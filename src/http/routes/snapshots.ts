@@ -1,4 +1,5 @@
 /** Templates: list, capture, delete. */
+import type { FastifyRequest } from "fastify";
 import Type from "typebox";
 import type { TemplateView } from "../../templates/templates.ts";
 import {
@@ -10,8 +11,10 @@ import {
   TemplateParams,
 } from "../../wire/template.ts";
 import { addAuditDetails } from "../audit-trail.ts";
+import { idOf } from "../gate.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
+import type { CapsulesService } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
 export const snapshotsSection: Section = { chapter: "Templates", register };
@@ -51,11 +54,7 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
       },
       // The capsule is named in the body: 404 and 409 come before the other fields' 400, as for an id in the path.
       preValidation: (request, _reply, done) => {
-        const { sandbox_id: id } = (request.body ?? {}) as { sandbox_id?: unknown };
-        if (typeof id === "string" && id !== "") {
-          addAuditDetails(request, { capsuleId: id });
-          capsules.permit(request.identity.teamId, id, "snapshot");
-        }
+        permitCapture(request, capsules);
         done();
       },
     },
@@ -85,6 +84,16 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
       return reply.code(204).send(null);
     },
   );
+}
+
+/** Replaces the name of a capsule in the body by its id. Throws "not_found" and "invalid_state". */
+function permitCapture(request: FastifyRequest, capsules: CapsulesService): void {
+  const body = (request.body ?? {}) as { sandbox_id?: unknown };
+  if (typeof body.sandbox_id !== "string" || body.sandbox_id === "") return;
+  const id = idOf(request.identity.teamId, body.sandbox_id, capsules);
+  body.sandbox_id = id;
+  addAuditDetails(request, { capsuleId: id });
+  capsules.permit(request.identity.teamId, id, "snapshot");
 }
 
 export function templateBody(view: TemplateView): Template {

@@ -1,5 +1,6 @@
 /** Section "Capsules": create, list, get, destroy, ping; pause and resume are in lifecycle.ts. */
 import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
 import type { Reply } from "../../client.ts";
 import { TestCapsule } from "../../client.ts";
 import { conforms, section, test } from "../conforms.ts";
@@ -188,6 +189,25 @@ export const listAndGet = section(import.meta, "list and get", () => {
     },
     { skip: cannotMakeKeys },
   );
+
+  test("a name stands for the id, and pages by label show every capsule once", async () => {
+    const label = `run=${randomUUID()}`;
+    const labels = { run: label.slice(4) };
+    await using first = await create({ name: `a-${labels.run}`, labels });
+    await using second = await create({ labels });
+    const named = await client.expect(200, "GET", `/v1/capsules/a-${labels.run}?wait=running`);
+    assert.equal(named.json.id, first.view.id);
+    const exec = await client.expect(200, "POST", `/v1/capsules/a-${labels.run}/exec`, { json: { cmd: "true" } });
+    assert.equal(exec.json.exit_code, 0);
+    const page = await client.expect(200, "GET", `/v1/capsules?limit=1&label=${label}`);
+    const cursor = page.headers["x-next-cursor"];
+    const next = await client.expect(200, "GET", `/v1/capsules?limit=1&label=${label}&cursor=${cursor}`);
+    assert.deepEqual([page.json[0].id, next.json[0].id], [second.view.id, first.view.id]);
+    assert.equal(next.headers["x-next-cursor"], undefined);
+    const patched = await client.expect(200, "PATCH", first.capsule.path, { json: { name: null, timeout_sec: 900 } });
+    assert.deepEqual([patched.json.name, patched.json.timeout_sec, patched.json.labels], [null, 900, labels]);
+    await client.expect(404, "GET", `/v1/capsules/a-${labels.run}`);
+  });
 
   conforms("GET /v1/capsules/{id} 200", "returns one Capsule, the same as in the list", async () => {
     await using capsule = await client.capsule();

@@ -1,0 +1,60 @@
+/** Pauses without a request: of idle capsules, and of large ones when the host is short of memory. */
+import { serviceOwner } from "../host/host.ts";
+import type { CapsuleLocks } from "./locks.ts";
+import type { MemoryPause } from "./memory-watch.ts";
+import type { CapsuleStore } from "./store.ts";
+import type { Transitions } from "./transitions.ts";
+
+/** Why the service paused a capsule: nobody used it, or the host is short of memory. */
+export type PauseCause = "idle" | "memory";
+
+export interface ServicePausesOptions {
+  store: CapsuleStore;
+  locks: CapsuleLocks;
+  transitions: Transitions;
+  /** Called when the service has paused a capsule by itself. */
+  onPaused: (teamId: string, id: string, cause: PauseCause) => void;
+}
+
+export class ServicePauses {
+  readonly #options: ServicePausesOptions;
+
+  constructor(options: ServicePausesOptions) {
+    this.#options = options;
+  }
+
+  /** The idle timer's pause, by the same path as a client's. */
+  ofIdle(id: string): Promise<unknown> {
+    return this.#pause(id, "idle");
+  }
+
+  /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */
+  async forMemory(id: string): Promise<MemoryPause> {
+    const { locks, store } = this.#options;
+    const isEnding = () => {
+      const row = store.get(id);
+      if (row === undefined) return true;
+      return row.intent === null ? row.status === "paused" : row.intent !== "create" && row.intent !== "resume";
+    };
+    if (isEnding()) return "ending";
+    if (locks.isLocked(id)) return "refused";
+    try {
+      if (!(await this.#pause(id, "memory", serviceOwner))) return "refused";
+    } catch (error) {
+      if (isEnding()) return "ending"; // destroyed meanwhile
+      throw error;
+    }
+    await locks.runExclusive(id, async () => {}); // the pause is answered before the VM has ended
+    return "paused";
+  }
+
+  /** False: the capsule does not run, or is being changed already. */
+  async #pause(id: string, cause: PauseCause, owner?: string): Promise<boolean> {
+    const { store, transitions, onPaused } = this.#options;
+    const row = store.get(id);
+    if (row === undefined || row.status !== "running" || row.intent !== null) return false;
+    await transitions.pause(store.setIntentUnsynced(row, "pause"), owner);
+    onPaused(row.teamId, id, cause);
+    return true;
+  }
+}

@@ -1,0 +1,38 @@
+/** Names the fields of a JSON body that its route does not know, in a header of the successful answer. */
+import type { App } from "./route.ts";
+
+const header = "x-ignored-fields";
+/** Names in one header. */
+const namesMax = 20;
+/** Longest header, so that it fits the buffers of clients and proxies; further names are left out. */
+const headerMaxLength = 2_048;
+
+/** Call before the routes are declared. Errors leave the header out: see errors.ts. */
+export function nameIgnoredFields(app: App): void {
+  app.addHook("preHandler", (request, reply, done) => {
+    const names = ignoredNames(request.body, request.routeOptions.schema?.body);
+    if (names !== "") reply.header(header, names);
+    done();
+  });
+}
+
+export { header as ignoredFieldsHeader };
+
+function ignoredNames(body: unknown, schema: unknown): string {
+  const { properties } = (schema ?? {}) as { properties?: object };
+  if (typeof body !== "object" || body === null || properties === undefined) return "";
+  const ignored: string[] = [];
+  for (const name in body) {
+    if (Object.hasOwn(properties, name)) continue;
+    ignored.push(encoded(name));
+    if (ignored.length === namesMax) break;
+  }
+  while (ignored.join(",").length > headerMaxLength) ignored.pop();
+  return ignored.join(",");
+}
+
+/** Percent-encodes everything but A-Z a-z 0-9 - . _ ~, a lone surrogate as U+FFFD. */
+function encoded(name: string): string {
+  const hex = (character: string) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`;
+  return encodeURIComponent(name.slice(0, headerMaxLength).toWellFormed()).replaceAll(/[!'()*]/g, hex);
+}
