@@ -33,6 +33,7 @@ export interface Reply {
   status: number;
   headers: Record<string, unknown>;
   text: string;
+  bytes: Buffer;
   // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
   json: any;
 }
@@ -91,7 +92,14 @@ export class Api {
     const path = url.split("?", 1)[0] as string;
     this.#contract.check({ method, path, status, headers: response.headers, body: text });
     const isJson = response.headers["content-type"]?.toString().startsWith("application/json");
-    return { status, headers: response.headers, text, json: isJson && text !== "" ? JSON.parse(text) : undefined };
+    const { rawPayload: bytes } = response;
+    return {
+      status,
+      headers: response.headers,
+      text,
+      bytes,
+      json: isJson && text !== "" ? JSON.parse(text) : undefined,
+    };
   }
 
   /** Creates a capsule and brings it to that status; its id. */

@@ -157,6 +157,12 @@ export interface ListingSink<Item> {
   reserve(bytes: number): void;
 }
 
+/** The names in the archive are relative to `base`, or else to `/`. */
+export interface ArchiveRequest {
+  paths: string[];
+  base?: string | undefined;
+}
+
 export interface Upload {
   /**
    * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes
@@ -208,6 +214,10 @@ export interface FileVerbs {
   list(request: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void>;
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
   remove(path: string, signal?: AbortSignal): Promise<void>;
+  /** A tar. Resolves once all paths were found; a later failure destroys the stream. */
+  archive(request: ArchiveRequest, signal?: AbortSignal): Promise<Readable>;
+  /** A tar, into the directory. A failure leaves the files that were written before it. */
+  extract(path: string): Omit<Upload, "target">;
 }
 
 /** A verb that the agent does not list in its WELCOME rejects, or fails its sink, with CapsuleError("conflict"). */

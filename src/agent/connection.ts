@@ -3,6 +3,7 @@ import type { Readable } from "node:stream";
 import { CapsuleError } from "../wire/errors.ts";
 import type {
   Agent,
+  ArchiveRequest,
   Command,
   CommandStream,
   Exit,
@@ -24,7 +25,7 @@ import type {
   Wake,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
-import { downloadFile, downloadLog } from "./download.ts";
+import { downloadArchive, downloadFile, downloadLog } from "./download.ts";
 import { handshake } from "./handshake.ts";
 import { LoggedStream } from "./kept-output.ts";
 import { Listing } from "./listing.ts";
@@ -182,6 +183,14 @@ class Connection implements Agent {
 
   remove(path: string, signal?: AbortSignal): Promise<void> {
     return this.#channel.call(Verb.REMOVE, request(Verb.REMOVE).path(path), decodeEmpty, signal);
+  }
+
+  archive(asked: ArchiveRequest, signal?: AbortSignal): Promise<Readable> {
+    return downloadArchive(this.#channel, asked, signal);
+  }
+
+  extract(path: string): Omit<Upload, "target"> {
+    return FileUpload.ofArchive(this.#channel, path);
   }
 
   close(reason?: Error): void {

@@ -1,12 +1,12 @@
 /** Downloads a file or kept output from the guest, no faster than its reader consumes it. */
 import { Readable } from "node:stream";
-import type { KeptOutput, LogsRequest, Selector } from "./agent.ts";
+import type { ArchiveRequest, KeptOutput, LogsRequest, Selector } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { ChunkBuffer } from "./chunk-buffer.ts";
 import { maxPayloadBytes } from "./frames.ts";
 import { guestLimits } from "./guest-limits.ts";
 import { decodeKeptEvent, logsRequest } from "./kept-records.ts";
-import { DataChannel, decodeEmpty, decodeOpenedEvent, limits, request, Verb } from "./protocol.ts";
+import { archiveRequest, DataChannel, decodeEmpty, decodeOpenedEvent, limits, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
@@ -14,18 +14,20 @@ interface Head {
   size: number;
 }
 
-/** One verb whose answer is an event, the bytes and their end. */
+/** One verb whose answer is an event, unless `head` stands for it, the bytes and their end. */
 interface DownloadVerb<Of extends Head> {
   verb: Verb;
   request: RecordWriter;
-  decodeHead: (payload: Buffer) => Of;
+  decodeHead?: (payload: Buffer) => Of;
+  head?: Of;
   /** More is a violation of the protocol. */
   maxBytes: number;
 }
 
 class Download<Of extends Head> implements StreamHandler {
   readonly #stream: Stream;
-  readonly #decodeHead: (payload: Buffer) => Of;
+  readonly #decodeHead: ((payload: Buffer) => Of) | undefined;
+  readonly #head: Of | undefined;
   #remainingBytes: number;
   readonly #resolve: (opened: Of & { body: Readable }) => void;
   readonly #reject: (error: Error) => void;
@@ -47,11 +49,12 @@ class Download<Of extends Head> implements StreamHandler {
 
   private constructor(
     channel: Channel,
-    { verb, request, decodeHead, maxBytes }: DownloadVerb<Of>,
+    { verb, request, decodeHead, head, maxBytes }: DownloadVerb<Of>,
     resolve: (opened: Of & { body: Readable }) => void,
     reject: (error: Error) => void,
   ) {
     this.#decodeHead = decodeHead;
+    this.#head = head;
     this.#remainingBytes = maxBytes;
     this.#resolve = resolve;
     this.#reject = reject;
@@ -59,19 +62,25 @@ class Download<Of extends Head> implements StreamHandler {
   }
 
   event(payload: Buffer): void {
-    const head = this.#decodeHead(payload);
-    if (this.#body) throw new ProtocolError("a download opened twice");
+    const head = this.#decodeHead?.(payload);
+    if (head === undefined || this.#body) throw new ProtocolError("a download opened twice");
+    this.#open(head);
+  }
+
+  #open(head: Of): Content {
     this.#body = this.#makeBody();
     this.#isLong = head.size > limits.windowBytes;
     this.#resolve({ ...head, body: this.#body });
+    return this.#body;
   }
 
   data(output: number, bytes: Buffer): void {
-    if (output !== DataChannel.MAIN || !this.#body) throw new ProtocolError("unexpected content");
+    const body = this.#body ?? (this.#head && this.#open(this.#head));
+    if (output !== DataChannel.MAIN || !body) throw new ProtocolError("unexpected content");
     this.#remainingBytes -= bytes.length;
     if (this.#remainingBytes < 0) throw new ProtocolError("too much content");
     this.#uncreditedBytes += bytes.length;
-    this.#body.add(bytes);
+    body.add(bytes);
   }
 
   /** Ends the body only here, when it is known to be complete. */
@@ -119,6 +128,17 @@ export function downloadFile(channel: Channel, path: string, signal?: AbortSigna
   const asked = request(Verb.READ).path(path);
   const maxBytes = Number.POSITIVE_INFINITY;
   return Download.of(channel, { verb: Verb.READ, request: asked, decodeHead: decodeOpenedEvent, maxBytes }, signal);
+}
+
+/** A tar, whose length is not known. Resolves with its first bytes. */
+export async function downloadArchive(
+  channel: Channel,
+  asked: ArchiveRequest,
+  signal?: AbortSignal,
+): Promise<Readable> {
+  const [head, maxBytes] = [{ size: Number.POSITIVE_INFINITY }, Number.POSITIVE_INFINITY];
+  const verb = { verb: Verb.ARCHIVE, request: archiveRequest(asked), head, maxBytes };
+  return (await Download.of(channel, verb, signal)).body;
 }
 
 /** The guest sends at most `guestLimits.keptOutputBytes`. */

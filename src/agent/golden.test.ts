@@ -5,6 +5,7 @@ import { describe, it } from "node:test";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
 import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest } from "./kept-records.ts";
 import {
+  archiveRequest,
   decodeCount,
   decodeEmpty,
   decodeEntry,
@@ -116,6 +117,9 @@ const encoded: Record<string, Buffer> = {
   open_list: open(17, listRequest("/usr", 3, 100_000)),
   open_mkdir: open(18, request(Verb.MKDIR).str("/root/a/b")),
   open_remove: open(0xffff_ffff, request(Verb.REMOVE).str("/root/a")),
+  open_archive: open(32, archiveRequest({ paths: ["/root/a", "/root/b c"], base: "/root" })),
+  open_archive_whole: open(33, archiveRequest({ paths: ["/etc"] })),
+  open_extract: open(34, request(Verb.EXTRACT).str("/root/to")),
   open_more: frame(OPEN, 20, twoParts.subarray(0, 9), moreFlag),
   open_rest: frame(OPEN, 20, twoParts.subarray(9)),
   data_main: frame(DATA, 12, Buffer.from([3])),
@@ -176,6 +180,7 @@ const device = {
 
 const stdinVerbs = new Set([...unlistedVerbs, 23, 24]);
 const execAsVerbs = new Set([...stdinVerbs, 25]);
+const outputVerbs = new Set([...execAsVerbs, 26, 27]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -184,7 +189,14 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
   welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: stdinVerbs }],
   welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: execAsVerbs }],
-  welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: outputVerbs }],
+  welcome_archives: [
+    WELCOME,
+    0,
+    0,
+    (p) => decodeWelcome(p, nonce),
+    { ...welcome, verbs: new Set(Object.values(Verb)) },
+  ],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

@@ -2,7 +2,7 @@
  * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each
  * guest answer. A decoder checks the whole record before it returns.
  */
-import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
+import type { ArchiveRequest, Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
@@ -41,6 +41,8 @@ export const Verb = {
   LIST: 34,
   MKDIR: 35,
   REMOVE: 36,
+  ARCHIVE: 43,
+  EXTRACT: 44,
 } as const;
 
 export type Verb = (typeof Verb)[keyof typeof Verb];
@@ -147,6 +149,10 @@ export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
 
 export function listRequest(path: string, depth: number, limit: number): RecordWriter {
   return request(Verb.LIST).path(path).u32(depth).u32(limit);
+}
+
+export function archiveRequest({ paths, base }: ArchiveRequest): RecordWriter {
+  return request(Verb.ARCHIVE).paths(paths).optionalPath(base);
 }
 
 // ---- Records within an open stream, host → agent

@@ -81,6 +81,16 @@ export class RecordWriter {
     return hasStandIns(text) ? this.bytes(bytesOfName(text)) : this.str(text);
   }
 
+  paths(texts: readonly string[]): this {
+    this.u32(texts.length);
+    for (const text of texts) this.path(text);
+    return this;
+  }
+
+  optionalPath(text: string | undefined): this {
+    return text === undefined ? this.u8(0) : this.u8(1).path(text);
+  }
+
   strs(texts: readonly string[]): this {
     this.u32(texts.length);
     for (const text of texts) this.str(text);

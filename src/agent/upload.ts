@@ -2,7 +2,7 @@
 import { CapsuleError } from "../wire/errors.ts";
 import type { Upload } from "./agent.ts";
 import type { Channel } from "./channel.ts";
-import { decodeTotal, request, targetEvent, Verb } from "./protocol.ts";
+import { decodeEmpty, decodeTotal, request, targetEvent, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
@@ -12,15 +12,22 @@ interface Deferred<T> {
 }
 
 export class FileUpload implements Upload, StreamHandler {
+  readonly #verb: Verb;
   readonly #stream: Stream;
   #failure: Error | undefined;
   #writing: Deferred<void> | undefined;
   #ending: Deferred<{ bytes: number }> | undefined;
   #hasTarget: boolean;
 
-  constructor(channel: Channel, path: string | undefined) {
+  /** An archive, into the directory at the path. */
+  static ofArchive(channel: Channel, path: string): FileUpload {
+    return new FileUpload(channel, path, Verb.EXTRACT);
+  }
+
+  constructor(channel: Channel, path: string | undefined, verb: Verb = Verb.WRITE) {
+    this.#verb = verb;
     this.#hasTarget = path !== undefined;
-    this.#stream = channel.open(Verb.WRITE, request(Verb.WRITE).path(path ?? ""), this);
+    this.#stream = channel.open(verb, request(verb).path(path ?? ""), this);
   }
 
   write(bytes: Uint8Array): Promise<void> {
@@ -70,13 +77,18 @@ export class FileUpload implements Upload, StreamHandler {
   }
 
   result(payload: Buffer): void {
-    const bytes = decodeTotal(payload);
+    const bytes = this.#verb === Verb.WRITE ? decodeTotal(payload) : this.#extracted(payload);
     if (!this.#ending || bytes !== this.#stream.sentBytes) {
       throw new ProtocolError(`an upload of ${this.#stream.sentBytes} bytes acknowledged as ${bytes}`);
     }
     this.#ending.resolve({ bytes });
     this.#ending = undefined;
     this.#failure = new TypeError("the upload is complete");
+  }
+
+  #extracted(payload: Buffer): number {
+    decodeEmpty(payload);
+    return this.#stream.sentBytes;
   }
 
   failed(error: Error): void {

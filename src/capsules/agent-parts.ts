@@ -5,7 +5,7 @@ export interface AgentParts {
   exec: Pick<Agent, "run" | "start">;
   processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "attachFrom" | "logs" | "input">;
   pty: Pick<Agent, "pty" | "connect">;
-  files: Pick<Agent, "read" | "write" | "list" | "mkdir" | "remove">;
+  files: Pick<Agent, "read" | "write" | "list" | "mkdir" | "remove" | "archive" | "extract">;
 }
 
 /** `begin` is called when a command was sent to the guest; the function that it returns, when `use` is disposed. */

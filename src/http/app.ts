@@ -10,7 +10,7 @@ import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication } from "./access/authentication.ts";
 import { ConnectionLimit } from "./access/connection-limit.ts";
-import { InFlightLimiter } from "./access/in-flight.ts";
+import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
@@ -20,6 +20,7 @@ import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
+import { gzipStreamsMax } from "./gzip.ts";
 import { nameIgnoredFields } from "./ignored-fields.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { ListAnswers } from "./list-answers.ts";
@@ -207,6 +208,7 @@ function registerRoutes(
       ...{ headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, keylessKeepAliveMs, stallMs },
     }),
     answers: new AnswerBudget(limits.answers_max_bytes),
+    gzipSlots: new TeamSemaphore(gzipStreamsMax),
     lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),
     sockets,

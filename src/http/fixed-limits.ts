@@ -2,6 +2,7 @@
 import { guestLimits } from "../agent/guest-limits.ts";
 import { labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
+import { archivePathsMax } from "../wire/file.ts";
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
 import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
@@ -10,6 +11,7 @@ import { largerNetworks } from "./access/network.ts";
 import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
 import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
+import { gzipStreamsMax } from "./gzip.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
 import { listingsMax } from "./routes/files/list.ts";
 import { processListsMax } from "./routes/processes.ts";
@@ -55,6 +57,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     team_answers_max_bytes: limits.answers_max_bytes * teamShare,
     team_answers_reserved_bytes: reservedPerTeamBytes,
     listings_max: listingsMax,
+    archive_paths_max: archivePathsMax,
+    gzip_streams_max: gzipStreamsMax,
     process_lists_max: processListsMax,
     processes_listed_max: guestLimits.processesMax,
     process_list_max_bytes: guestLimits.processListingBytes,

@@ -2,7 +2,7 @@
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import type { AnswerBudget } from "./access/answer-budget.ts";
 import type { Authentication } from "./access/authentication.ts";
-import type { InFlightLimiter } from "./access/in-flight.ts";
+import type { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import type { IsLocal } from "./access/local-caller.ts";
 import type { OneTimeTokens } from "./access/one-time-tokens.ts";
 import type { ListAnswers } from "./list-answers.ts";
@@ -29,6 +29,8 @@ export interface RouteContext {
   /** One-time tickets of WebSockets. */
   tickets: OneTimeTokens;
   inFlight: InFlightLimiter;
+  /** Slots for archives that are compressed or decompressed. */
+  gzipSlots: TeamSemaphore;
   sockets: Sockets;
   /** undefined: no metrics. */
   metrics: ServedMetrics | undefined;

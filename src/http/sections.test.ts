@@ -56,5 +56,5 @@ test("routes declare which audit entries are on disk before the answer, and whic
     ...["capsule.create", "capsule.destroy", "capsule.pause", "capsule.resume", "capsule.update"],
     ...["key.create", "key.revoke", "sign-in", "sign-in-link.create", "template.create", "template.delete"],
   ]);
-  assert.deepEqual([...reads].sort(), ["file.list", "file.read", "process.list", "process.logs"]);
+  assert.deepEqual([...reads].sort(), ["file.archive", "file.list", "file.read", "process.list", "process.logs"]);
 });

@@ -5,7 +5,9 @@ import { auditSection } from "./routes/audit.ts";
 import { capsulesSection } from "./routes/capsules.ts";
 import { eventsSection } from "./routes/events.ts";
 import { execSection } from "./routes/exec.ts";
+import { fileArchiveSection } from "./routes/files/archive.ts";
 import { fileChangesSection } from "./routes/files/change.ts";
+import { fileExtractSection } from "./routes/files/extract.ts";
 import { fileListSection } from "./routes/files/list.ts";
 import { fileReadsSection } from "./routes/files/read.ts";
 import { fileWritesSection } from "./routes/files/write.ts";
@@ -30,6 +32,7 @@ const v1: readonly Section[] = [
   fileReadsSection,
   fileListSection,
   fileChangesSection,
+  fileArchiveSection,
   snapshotsSection,
   keysSection,
   eventsSection,
@@ -40,6 +43,7 @@ const v1: readonly Section[] = [
   signInSection,
   limitsSection,
   fileWritesSection,
+  fileExtractSection,
 ];
 
 export const sections: readonly Section[] = [...unversioned, ...v1];

@@ -91,8 +91,8 @@ function decoded(bytes: Buffer, charset: string): string | undefined {
   }
 }
 
-/** The body's chunks. Returning early does not destroy the request, whose response is still to be sent. */
-async function* chunksOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
+/** The body's chunks. Fails when the client stalls. Returning early does not destroy the request, whose response is still to be sent. */
+export async function* chunksOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
   const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
   try {
     for (;;) {

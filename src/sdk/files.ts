@@ -18,6 +18,13 @@ export interface ListOptions extends CallOptions {
   depth?: number;
 }
 
+export interface ArchiveOptions extends CallOptions {
+  /** Default: `tar`. */
+  format?: "tar" | "tar.gz";
+  /** Names in the archive are relative to it, and all paths lie in it. Default: `/`. */
+  base?: string;
+}
+
 export class Files {
   readonly #transport: Transport;
   readonly #capsulePath: string;
@@ -98,6 +105,35 @@ export class Files {
   /** Removes a file, or a directory with its content. */
   async remove(path: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "POST", path: `${this.#path}/remove`, json: { path }, ...options });
+  }
+
+  /**
+   * Files and directories, these with all in them, as a tar; it is not buffered. An archive without its end mark means a
+   * failure half-way, where the stream fails too. Throws ServiceError `not_found`.
+   */
+  async archive(
+    paths: string | readonly string[],
+    { format, base, ...options }: ArchiveOptions = {},
+  ): Promise<ReadableStream<Bytes>> {
+    const json = { paths: typeof paths === "string" ? [paths] : paths, format, base };
+    const request = { method: "POST", path: `${this.#path}/archive`, json, repeat: "always" } as const;
+    const response = await this.#transport.response({ ...request, ...options });
+    return response.body as ReadableStream<Bytes>;
+  }
+
+  /**
+   * Extracts a tar, as it is or compressed by gzip, into an existing directory. Files of the same name are replaced, others
+   * stay, and nothing outside the directory is touched. Streams are sent as they come; browsers buffer them first. Throws
+   * ServiceError `invalid_request` (no archive, a damaged one, or names that lead outside), `not_found`, `no_space`.
+   */
+  async extract(path: string, archive: FileContent, options: CallOptions = {}): Promise<void> {
+    const headers = { "content-type": "application/x-tar" };
+    const request = { method: "POST", path: `${this.#path}/extract`, query: { path }, headers } as const;
+    const whole = wholeOf(archive);
+    const stream = whole ?? streamOf(archive as AsyncIterable<Uint8Array | string>);
+    const body = isBrowser() ? await new Response(stream as Blob | ReadableStream<Bytes>).blob() : stream;
+    const repeat = body instanceof Blob ? "unsent" : "never";
+    await this.#transport.done({ ...unlimited, ...request, body, repeat, ...options });
   }
 }
 

@@ -52,7 +52,7 @@ export interface Request extends CallOptions {
   query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   json?: unknown;
   /** Instead of `json`. */
-  body?: FormData | ReadableStream<Uint8Array>;
+  body?: FormData | Blob | ReadableStream<Uint8Array>;
   headers?: Record<string, string>;
   /** Statuses above 399 that are answers and not refusals. */
   accept?: readonly number[];

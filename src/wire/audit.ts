@@ -23,6 +23,8 @@ export const auditActions = [
   "file.write",
   "file.mkdir",
   "file.remove",
+  "file.archive",
+  "file.extract",
   "key.create",
   "key.revoke",
   "sign-in-link.create",

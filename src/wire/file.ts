@@ -25,6 +25,27 @@ export function ListBody(limits: Limits) {
   });
 }
 
+export const archivePathsMax = 1_000;
+
+export const ArchiveBody = Type.Object({
+  paths: Type.Array(GuestPath, {
+    minItems: 1,
+    maxItems: archivePathsMax,
+    description: "Files, links and directories, these with all in them.",
+  }),
+  format: Type.Optional(Type.Unsafe<"tar" | "tar.gz">({ type: "string", enum: ["tar", "tar.gz"], default: "tar" })),
+  base: Type.Optional(
+    Type.String({
+      pattern: "^/[^\\u0000]*$",
+      description: "All paths lie in it, and names in the archive are relative to it. By default `/`.",
+    }),
+  ),
+});
+
+export const ExtractQuery = Type.Object({
+  path: Type.String({ pattern: "^/[^\\u0000]*$", description: `An existing directory. ${standIns}` }),
+});
+
 /** As multipart/form-data; the two fields may come in any order. */
 export const WriteForm = Type.Object({
   path: Type.String({ description: `Absolute, inside the capsule; its directory must exist. ${standIns}` }),

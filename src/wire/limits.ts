@@ -140,6 +140,8 @@ const fixedLimits = {
   team_answers_max_bytes: "one team's part of answers_max_bytes",
   team_answers_reserved_bytes: "answers of one team that do not count against answers_max_bytes",
   listings_max: "listings of files of one team at once; further ones wait",
+  archive_paths_max: "paths in one request of files/archive",
+  gzip_streams_max: "archives of one team that are compressed or decompressed at once; further ones wait",
   process_lists_max: "listings of processes of one team at once; further ones wait",
   processes_listed_max: "processes of one listing",
   process_list_max_bytes: "command lines of one listing of processes; of further processes only the name is told",

@@ -9,6 +9,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { test, testsOf } from "./conforms.ts";
+import * as archives from "./sections/archives.ts";
 import * as badRequests from "./sections/bad-requests.ts";
 import * as capsules from "./sections/capsules.ts";
 import * as directories from "./sections/directories.ts";
@@ -44,6 +45,7 @@ const sections = [
   processes,
   starts,
   keptOutput,
+  archives,
   files,
   operation,
   errors,

@@ -4,6 +4,7 @@
 import { Readable } from "node:stream";
 import type {
   Agent,
+  ArchiveRequest,
   Command,
   CommandStream,
   Exit,
@@ -382,6 +383,30 @@ export class FakeAgent implements Partial<Agent> {
   async remove(path: string): Promise<void> {
     this.#file(path);
     this.files.delete(path);
+  }
+
+  /** Archives that were sent, and the directories that they were extracted into. */
+  readonly extractions: FakeUpload[] = [];
+  onExtraction: (upload: FakeUpload) => void = () => {};
+  /** Fails the next archives after their content. */
+  archiveFailure: Error | undefined;
+
+  /** The contents of the files, one after the other. */
+  async archive({ paths }: ArchiveRequest): Promise<Readable> {
+    const contents = paths.map((path) => this.#file(path));
+    const failed = this.archiveFailure;
+    async function* chunks() {
+      yield* contents;
+      if (failed) throw failed;
+    }
+    return Readable.from(chunks(), { objectMode: false });
+  }
+
+  extract(path: string): FakeUpload {
+    const upload = new FakeUpload(this.files, path);
+    this.extractions.push(upload);
+    this.onExtraction(upload);
+    return upload;
   }
 
   #file(path: string): Buffer {

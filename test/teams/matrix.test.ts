@@ -66,6 +66,8 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/capsules/{id}/files/list": { names: "running", ask: path({ depth: 1 }) },
   "POST /v1/capsules/{id}/files/mkdir": { names: "running", ask: path() },
   "POST /v1/capsules/{id}/files/remove": { names: "running", ask: path() },
+  "POST /v1/capsules/{id}/files/archive": { names: "running", ask: () => ({ json: { paths: ["/root"] } }) },
+  "POST /v1/capsules/{id}/files/extract": { names: "running", ask: () => ({ query: "?path=/root" }) },
   "GET /v1/snapshots": { own: "a list" },
   "POST /v1/snapshots": { names: "running", ask: (id) => ({ json: { sandbox_id: id, name: "mine-now" } }) },
   "DELETE /v1/snapshots/{name}": { names: "template" },

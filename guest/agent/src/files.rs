@@ -1,7 +1,9 @@
 //! The file verbs: a job for each (see job.rs), and what the jobs share, such as paths and entries.
 
+pub mod archive;
 pub mod directory;
 pub mod entries;
+pub mod extract;
 pub mod listing;
 pub mod location;
 pub mod mkdir;
@@ -11,5 +13,6 @@ pub mod paths;
 pub mod reading;
 pub mod removal;
 pub mod request;
+pub mod tar;
 pub mod temporary;
 pub mod writing;

@@ -64,6 +64,8 @@ verbs! {
     List = 34,
     Mkdir = 35,
     Remove = 36,
+    Archive = 43,
+    Extract = 44,
 }
 
 impl Verb {

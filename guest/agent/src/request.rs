@@ -103,6 +103,13 @@ impl<'a> Request<'a> {
             Verb::Remove => Request::File(FileRequest::Remove {
                 path: fields.str()?,
             }),
+            Verb::Archive => Request::File(FileRequest::Archive {
+                paths: fields.list()?,
+                base: fields.optional()?,
+            }),
+            Verb::Extract => Request::File(FileRequest::Extract {
+                path: fields.str()?,
+            }),
         };
         fields.finish()?;
         Ok(request)

@@ -117,6 +117,13 @@ fn valid_frames() -> Vec<HostFrame> {
         open(14, Verb::List, |to| to.str("/etc").u32(2).u32(1_000)),
         open(15, Verb::Mkdir, |to| to.str("/tmp/a/b")),
         open(16, Verb::Remove, |to| to.str("/tmp/a")),
+        open(22, Verb::Archive, |to| {
+            to.list(&["/etc/passwd"]).optional(Some("/etc"))
+        }),
+        frame(WINDOW, 22, credit(262_144)),
+        open(23, Verb::Extract, |to| to.str("/tmp")),
+        frame(DATA, 23, vec![0; 1_024]),
+        frame(END, 23, total(1_024)),
         open(17, Verb::Wake, |to| {
             to.u64(1)
                 .str([9; 32])

@@ -12,10 +12,17 @@ const NAMES_BYTES: usize = 32 * 1024;
 /// Some of a directory's names, from its beginning; none when it is empty.
 pub fn read_names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     // The directory may have been read before.
+    read_names_at(dir, 0).map(|(names, _)| names)
+}
+
+/// Some of a directory's names from a position on, and the position behind them; none at its end. The position is 0 or one
+/// that was returned for this directory, perhaps through another descriptor.
+pub fn read_names_at(dir: &OwnedFd, position: i64) -> io::Result<(Vec<CString>, i64)> {
     // SAFETY: plain call.
-    unsafe { libc::lseek(dir.as_raw_fd(), 0, libc::SEEK_SET) };
+    unsafe { libc::lseek(dir.as_raw_fd(), position, libc::SEEK_SET) };
     let mut buffer = vec![0u8; NAMES_BYTES];
     let mut names = Vec::new();
+    let mut position = position;
     while names.is_empty() {
         // SAFETY: `buffer` has that much room.
         let count = unsafe {
@@ -30,13 +37,14 @@ pub fn read_names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
         if count == 0 {
             break;
         }
-        names = parse_names(&buffer[..count]);
+        (names, position) = parse_names(&buffer[..count], position);
     }
-    Ok(names)
+    Ok((names, position))
 }
 
 /// From the kernel's `struct linux_dirent64`s.
-fn parse_names(mut records: &[u8]) -> Vec<CString> {
+fn parse_names(mut records: &[u8], mut position: i64) -> (Vec<CString>, i64) {
+    const POSITION_AT: usize = 8;
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
     let mut names = Vec::new();
@@ -50,7 +58,10 @@ fn parse_names(mut records: &[u8]) -> Vec<CString> {
                 names.push(name.to_owned());
             }
         }
+        if let Some(next) = records[POSITION_AT..].first_chunk() {
+            position = i64::from_ne_bytes(*next);
+        }
         records = &records[length..];
     }
-    names
+    (names, position)
 }

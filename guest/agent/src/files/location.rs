@@ -60,7 +60,7 @@ pub fn open_dir(at: Option<&OwnedFd>, path: &CStr) -> io::Result<OwnedFd> {
     sys::owned(unsafe { libc::openat(at, path.as_ptr(), flags) })
 }
 
-fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
+pub fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
     let mut target = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: `target` has that much room.
     let length = unsafe {
@@ -75,7 +75,7 @@ fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
     Some(target)
 }
 
-fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
+pub fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     let flags = libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: `stat` is what the call fills.

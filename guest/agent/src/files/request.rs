@@ -1,5 +1,7 @@
 //! The file verbs' requests, and the job that each of them is.
 
+use crate::files::archive::Archiving;
+use crate::files::extract::Extraction;
 use crate::files::listing::Listing;
 use crate::files::mkdir::Mkdir;
 use crate::files::paths::normalize;
@@ -27,6 +29,13 @@ pub enum FileRequest<'a> {
     Remove {
         path: &'a [u8],
     },
+    Archive {
+        paths: Vec<&'a [u8]>,
+        base: Option<&'a [u8]>,
+    },
+    Extract {
+        path: &'a [u8],
+    },
 }
 
 impl FileRequest<'_> {
@@ -39,6 +48,8 @@ impl FileRequest<'_> {
             }
             FileRequest::Mkdir { path } => Box::new(Mkdir::new(normalize(path)?)),
             FileRequest::Remove { path } => Box::new(Removal::new(normalize(path)?)),
+            FileRequest::Archive { paths, base } => Box::new(Archiving::new(paths, *base)?),
+            FileRequest::Extract { path } => Box::new(Extraction::new(normalize(path)?)),
         })
     }
 }
