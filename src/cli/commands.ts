@@ -101,7 +101,7 @@ export const commands: Commands = {
       "Ctrl-]. A broken connection is made again automatically. Exit code: that of the session's command. " +
       "Typing does not count as activity: a capsule with an inactivity time is paused all the same.",
     options: {
-      tag: { value: "TAG", meaning: "join the session with this tag again" },
+      tag: { value: "TAG", meaning: "join the session with this tag, or begin one of that name" },
       user: { value: "NAME", short: "u", meaning: "user to run as; default: root" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
     },
@@ -113,6 +113,7 @@ export const commands: Commands = {
       ["capsule shell ID", "bash"],
       ["capsule shell ID -- python3", "another program"],
       ["capsule shell ID --tag pty-0a1b2c3d", "a session that was detached by Ctrl-] d"],
+      ["capsule shell ID --tag work", "the session work, begun if there is none"],
     ],
     load: async () => (await import("./shell.ts")).shell,
   },
@@ -152,14 +153,22 @@ export const commands: Commands = {
     load: async () => (await processes()).kill,
   },
   logs: {
-    usage: "--follow ID PID|TAG",
-    meaning: "follow the output of a background process from now on",
-    details: "Earlier output is not kept by the service. Ctrl-C leaves the process running.",
-    options: { follow: { short: "f", meaning: "required: only new output can be shown" } },
+    usage: "[--follow] [--tail N] ID PID|TAG",
+    meaning: "print what a background process has written",
+    details:
+      "Both streams go to standard output, in the order in which they were written. The last 1 MiB is kept, until five " +
+      "minutes after the end of the process. With -f, Ctrl-C leaves the process running.",
+    options: {
+      follow: { short: "f", meaning: "go on with new output, until the process ends" },
+      tail: { value: "N", meaning: "only the last N lines of what is kept" },
+    },
     words: [2, 2],
     passesExitCode: true,
     completes: "capsule",
-    examples: [["capsule logs -f ID web", "until the process ends, or Ctrl-C"]],
+    examples: [
+      ["capsule logs ID web", "everything that is kept"],
+      ["capsule logs -f --tail 10 ID web", "the last ten lines, then what follows"],
+    ],
     load: async () => (await processes()).logs,
   },
   pause: {

@@ -1,7 +1,8 @@
 /** Processes of a capsule: ps, kill, logs. */
+import { type BackgroundProcess, hasCode, type KeptOutput, type OutputStream } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
-import { exitCodes, Failure } from "./failures.ts";
-import { note, print, printable, printJson, printLine, table } from "./screen.ts";
+import { exitCodes } from "./failures.ts";
+import { note, print, printJson, printLine, table } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
 
 export async function ps(call: Call): Promise<number> {
@@ -40,14 +41,38 @@ export async function kill(call: Call): Promise<number> {
 
 export async function logs(call: Call): Promise<number> {
   const [id, selector] = call.words as [string, string];
-  if (!call.isSet("follow"))
-    throw new Failure(
-      "earlier output of background processes is not kept",
-      "Follow new output with --follow (-f), or start the command with its output redirected to a file.",
-    );
+  const tail = tailOf(call.text("tail"));
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
-  const stream = await capsule.process(selector).attach();
-  if (process.stderr.isTTY) note(`Output of ${printable(selector)} from now on; Ctrl-C leaves the process running.`);
+  const subject = capsule.process(selector);
+  if (!call.isSet("follow")) {
+    const { bytes, text, droppedBytes } = await subject.logs({ tail });
+    if (call.isJson) await printJson({ text, droppedBytes });
+    else await print(bytes);
+    return exitCodes.done;
+  }
+  // The whole of it tells the offset of its end, from which the rest follows without a gap.
+  const kept = await keptOf(subject);
+  if (kept !== undefined) {
+    const lines = tail === undefined ? kept.bytes : lastLines(kept.bytes, tail);
+    if (call.isJson) await printJson({ channel: "both", text: new TextDecoder().decode(lines) });
+    else await print(lines);
+  }
+  const stream = await subject.attach({ from: kept === undefined ? "now" : kept.droppedBytes + kept.bytes.length });
+  return await follow(stream, call.isJson);
+}
+
+/** Undefined where the capsule's agent, saved by an earlier release, keeps no output. */
+async function keptOf(subject: BackgroundProcess): Promise<KeptOutput | undefined> {
+  try {
+    return await subject.logs();
+  } catch (error) {
+    if (!hasCode(error, "conflict")) throw error;
+    note("This capsule keeps no output, since it was saved by an earlier release: output from now on.");
+    return undefined;
+  }
+}
+
+async function follow(stream: OutputStream, isJson: boolean): Promise<number> {
   let isLeft = false;
   process.once("SIGINT", () => {
     isLeft = true;
@@ -55,8 +80,8 @@ export async function logs(call: Call): Promise<number> {
   });
   try {
     for await (const { channel, bytes, text } of stream) {
-      if (call.isJson) await printJson({ channel, text });
-      else await print(bytes, process[channel]);
+      if (isJson) await printJson({ channel, text });
+      else await print(bytes);
     }
   } catch (error) {
     if (!isLeft) throw error;
@@ -64,4 +89,24 @@ export async function logs(call: Call): Promise<number> {
   if (stream.exitCode !== undefined && process.stderr.isTTY)
     note(`The process ended with exit code ${stream.exitCode}.`);
   return exitCodes.done;
+}
+
+function tailOf(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  if (!/^[0-9]{1,15}$/.test(text)) throw new UsageError("--tail takes a number of lines");
+  return Number(text);
+}
+
+const newline = 10;
+
+/** A last line without its end counts. */
+export function lastLines(bytes: Uint8Array, lines: number): Uint8Array {
+  if (lines === 0) return bytes.subarray(bytes.length);
+  let start = bytes.length - (bytes.at(-1) === newline ? 1 : 0);
+  for (let line = 0; line < lines; line++) {
+    const end = start === 0 ? -1 : bytes.lastIndexOf(newline, start - 1);
+    if (end === -1) return bytes;
+    start = end;
+  }
+  return bytes.subarray(start + 1);
 }

@@ -2,7 +2,7 @@
  * `capsule shell`: connects this terminal to one in a capsule. Keys are passed on raw, except for Ctrl-]: it is the
  * prefix of this program's own keys.
  */
-import type { Pty } from "../sdk/sdk.ts";
+import { type Capsule, hasCode, type Pty, type PtyConnection, type PtyOptions } from "../sdk/sdk.ts";
 import type { Call } from "./command.ts";
 import { exitCodes, Failure } from "./failures.ts";
 import { note, printJson } from "./screen.ts";
@@ -26,20 +26,37 @@ export async function shell(call: Call): Promise<number> {
   const onState = (state: "live" | "reconnecting") => {
     if (state === "reconnecting") stdout.write("\r\n[the connection was lost; reconnecting]\r\n");
   };
-  const pty =
-    tag === undefined
-      ? await capsule.pty({
-          ...size,
-          ...(cmd === undefined ? {} : { cmd, args }),
-          ...(user === undefined ? {} : { user }),
-          ...(cwd === undefined ? {} : { cwd }),
-          onState,
-        })
-      : await capsule.rejoin(tag, { onState });
-  const end = await joined(pty);
+  const start = {
+    ...size,
+    ...(cmd === undefined ? {} : { cmd, args }),
+    ...(user === undefined ? {} : { user }),
+    ...(cwd === undefined ? {} : { cwd }),
+  };
+  const pty = await sessionOf(capsule, tag, start, { onState });
+  const end = await joined(pty).catch((error) => {
+    if (!hasCode(error, "invalid_state")) throw error;
+    const commands = `capsule resume ${capsule.id} && capsule shell ${capsule.id} --tag ${pty.tag}`;
+    throw new Failure(error.message, `The session ${pty.tag} goes on after a resume: ${commands}`);
+  });
   if (call.isJson) await printJson({ tag: pty.tag, exitCode: pty.exitCode ?? null });
   else if (end === "detached") note(`Detached. Join it again: capsule shell ${capsule.id} --tag ${pty.tag}`);
   return pty.exitCode ?? exitCodes.done;
+}
+
+/** The session with this tag; if there is none, or a command is given, a new one. */
+async function sessionOf(
+  capsule: Capsule,
+  tag: string | undefined,
+  start: PtyOptions,
+  connection: PtyConnection,
+): Promise<Pty> {
+  if (tag === undefined) return await capsule.pty({ ...start, ...connection });
+  const named = () => capsule.pty({ ...start, tag, ...connection });
+  if (start.cmd !== undefined) return await named();
+  return await capsule.rejoin(tag, connection).catch((error) => {
+    if (!hasCode(error, "not_found")) throw error;
+    return named();
+  });
 }
 
 async function joined(pty: Pty): Promise<"ended" | "detached"> {

@@ -1,9 +1,47 @@
 /** A process of a capsule, by tag or PID: one started in the background, or any other. */
+import { type Bytes, concatenated, utf8Text } from "./bytes.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { held } from "./held-request.ts";
-import { OutputStream } from "./output-stream.ts";
+import { collect, OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
+
+export interface LogsOptions extends CallOptions {
+  /** Default: both, in the order in which the process wrote. */
+  stream?: "both" | "stdout" | "stderr" | undefined;
+  /** Only the last lines, so many. */
+  tail?: number | undefined;
+}
+
+/** The kept output of a process. */
+export interface KeptOutput {
+  bytes: Bytes;
+  /** The same as text; invalid UTF-8 becomes U+FFFD. */
+  text: string;
+  /** Bytes of both streams that were written before and are no longer kept. */
+  droppedBytes: number;
+}
+
+export interface AttachOptions extends CallOptions {
+  /**
+   * Where the output begins: `start`: with what is kept, also of a process that has ended; `now`; or the `nextOffset` of an
+   * earlier stream. Default: `now`.
+   */
+  from?: "start" | "now" | number | undefined;
+}
+
+/** The end of a process, with its kept output. */
+export interface ProcessResult {
+  stdout: string;
+  stderr: string;
+  stdoutBytes: Bytes;
+  stderrBytes: Bytes;
+  exitCode: number;
+  /** Bytes of both streams that are no longer kept. */
+  droppedBytes: number;
+}
+
+const resultMaxBytes = 16 * 1024 * 1024;
 
 export class BackgroundProcess {
   /** Its tag, else its PID. */
@@ -23,16 +61,54 @@ export class BackgroundProcess {
     this.#path = `${path}/processes/${encodeURIComponent(this.selector)}`;
   }
 
+  /** Its kept output: the last 1 MiB, until five minutes after its end. Throws `not_found` when nothing is kept. */
+  async logs({ stream, tail, ...options }: LogsOptions = {}): Promise<KeptOutput> {
+    const query = { stream, tail };
+    const response = await this.#transport.response({ method: "GET", path: `${this.#path}/logs`, query, ...options });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const droppedBytes = Number(response.headers.get("x-dropped-bytes") ?? 0);
+    return { bytes, text: utf8Text(bytes), droppedBytes };
+  }
+
   /**
-   * Its output from now on; earlier output is not kept. The process is not affected. A process that was started with
-   * `stdin: true` can be written to; its input stays open when the stream is closed, until `endStdin`.
+   * Gathers its output, from the first byte that is kept to its end, up to 16 MiB of each stream. Output beyond that is read
+   * and discarded. A connection that is cut is made again where it was.
    */
-  async attach(options: CallOptions = {}): Promise<OutputStream> {
+  async result(options: CallOptions = {}): Promise<ProcessResult> {
+    const parts = { stdout: [] as Bytes[], stderr: [] as Bytes[] };
+    let droppedBytes = 0;
+    for (let from: "start" | number = "start"; ; ) {
+      const stream = await this.attach({ ...options, from });
+      try {
+        const { stdout, stderr, exitCode } = await collect(stream, resultMaxBytes, parts);
+        const [stdoutBytes, stderrBytes] = [concatenated(stdout), concatenated(stderr)];
+        const text = { stdout: utf8Text(stdoutBytes), stderr: utf8Text(stderrBytes) };
+        return { ...text, stdoutBytes, stderrBytes, exitCode, droppedBytes: droppedBytes + stream.droppedBytes };
+      } catch (error) {
+        if (!hasCode(error, "cut_off") || stream.nextOffset === from) throw error;
+        droppedBytes += stream.droppedBytes;
+        from = stream.nextOffset ?? from;
+      }
+    }
+  }
+
+  /**
+   * Its output from now on, or with `from` kept output first, then live, without a gap. The process is not affected. If
+   * it was started with `stdin: true`, it can be written to; its input stays open when the stream is closed, until `endStdin`.
+   */
+  async attach({ from = "now", ...options }: AttachOptions = {}): Promise<OutputStream> {
     const refusal = (said: string) => new ServiceError("not_found", said);
     try {
-      return await OutputStream.open(this.#transport, `${this.#path}/stream`, { refusal }, options);
+      return await OutputStream.open(this.#transport, `${this.#path}/stream`, { refusal, from }, options);
     } catch (error) {
-      if (!hasCode(error, "cut_off") || (await this.#isThere(options))) throw error;
+      if (!hasCode(error, "cut_off")) throw error;
+      if (from !== "now") {
+        const { bytes, droppedBytes } = await this.logs(options); // throws where nothing is kept
+        const written = droppedBytes + bytes.length;
+        if (from === "start" || from <= written) throw error;
+        throw new ServiceError("invalid_request", `from is ${from}, and ${written} bytes are written`);
+      }
+      if (await this.#isThere(options)) throw error;
       throw new ServiceError("not_found", `no process ${this.selector} runs in the capsule`);
     }
   }

@@ -26,6 +26,10 @@ export function utf8(text: string): Bytes {
   return new TextEncoder().encode(text) as Bytes;
 }
 
+export function utf8Text(bytes: Uint8Array): string {
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+}
+
 export function concatenated(chunks: readonly Uint8Array[]): Bytes {
   const whole = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
   let at = 0;

@@ -3,7 +3,7 @@
  * WebSocket stream, because HTTP clients abort a request whose answer takes minutes.
  */
 import type { ForegroundResult } from "../wire/exec.ts";
-import { type Bytes, concatenated, fromBase64, toBase64, utf8 } from "./bytes.ts";
+import { type Bytes, concatenated, fromBase64, toBase64, utf8, utf8Text } from "./bytes.ts";
 import { isCommandNotFound, refusalWith, ServiceError } from "./errors.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import { after } from "./timer.ts";
@@ -178,6 +178,5 @@ export function startStream(
 }
 
 function resultOf(known: Omit<ExecResult, "stdout" | "stderr">): ExecResult {
-  const text = (bytes: Uint8Array) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-  return { stdout: text(known.stdoutBytes), stderr: text(known.stderrBytes), ...known };
+  return { stdout: utf8Text(known.stdoutBytes), stderr: utf8Text(known.stderrBytes), ...known };
 }

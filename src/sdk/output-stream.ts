@@ -1,6 +1,6 @@
 /** Live output of a process that was started for this stream, or that this stream is attached to. */
 import { closeCodes } from "../wire/errors.ts";
-import type { ExecServerMessage } from "../wire/exec.ts";
+import type { AttachServerMessage } from "../wire/exec.ts";
 import { type Bytes, fromBase64, toBase64, utf8 } from "./bytes.ts";
 import { refusalWith, ServiceError } from "./errors.ts";
 import { endingError, MessageSocket } from "./message-socket.ts";
@@ -14,12 +14,13 @@ export interface OutputChunk {
   text: string;
 }
 
+type OutputMessage = Extract<AttachServerMessage, { type: "stdout" | "stderr" }>;
 type Outgoing =
   | { type: "start"; cmd: string; args: string[]; envs?: Record<string, string>; cwd?: string; stdin?: boolean }
   | { type: "stdin"; data: string; encoding: "base64" }
   | { type: "stdin_end" }
   | { type: "stop" };
-type Socket = MessageSocket<ExecServerMessage, Outgoing>;
+type Socket = MessageSocket<AttachServerMessage, Outgoing>;
 
 const inputChunkBytes = 256 * 1024;
 
@@ -29,6 +30,8 @@ interface Opening {
   begin?: Outgoing;
   /** Makes the error when the process cannot be started or found, of the service's text and code. */
   refusal: (said: string, code: string | undefined) => Error;
+  /** Where the output of a process begins that the stream is attached to. */
+  from?: "start" | "now" | number;
   /** Kills the command by another request. */
   kill?: (pid: number) => Promise<void>;
 }
@@ -56,16 +59,20 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   #settle: () => void = () => {};
   #isRead = false;
   #exitCode: number | undefined;
+  #nextOffset: number | undefined;
+  #droppedBytes = 0;
   #error: unknown;
 
   /** @internal */
   static async open(
     transport: Transport,
     path: string,
-    { begin, refusal, kill }: Opening,
+    { begin, refusal, kill, from = "now" }: Opening,
     options: CallOptions,
   ): Promise<OutputStream> {
-    const socket: Socket = await MessageSocket.open(transport, path, { encoding: "base64" }, options);
+    const query: Record<string, string> =
+      from === "now" ? { encoding: "base64" } : { from: String(from), offsets: "1" };
+    const socket: Socket = await MessageSocket.open(transport, path, query, options);
     if (begin !== undefined) socket.send(begin);
     const stop = () => socket.close();
     options.signal?.addEventListener("abort", stop, { once: true });
@@ -93,6 +100,19 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   /** Undefined until the process has ended and its output is read. 128 + n: killed by signal n. */
   get exitCode(): number | undefined {
     return this.#exitCode;
+  }
+
+  /**
+   * The offset to attach from again after the last piece that was read; it counts the bytes of both streams. Undefined without
+   * `from` in `attach`, and before the first piece.
+   */
+  get nextOffset(): number | undefined {
+    return this.#nextOffset;
+  }
+
+  /** Output between `from` and the first kept byte, of both streams. It is known when the first piece has been read. */
+  get droppedBytes(): number {
+    return this.#droppedBytes;
   }
 
   /** The process has ended, or its end cannot be known any more. */
@@ -163,7 +183,8 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   async *#chunks(): AsyncGenerator<OutputChunk, void, undefined> {
     let said: string | undefined;
     for (let message = await this.#socket.next(); message !== undefined; message = await this.#socket.next()) {
-      if (message.type === "stdout" || message.type === "stderr") yield this.#chunk(message.type, message.data);
+      if (message.type === "stdout" || message.type === "stderr") yield this.#chunk(message);
+      else if (message.type === "dropped") this.#droppedBytes = message.bytes;
       else if (message.type === "error") {
         said = message.data;
         this.#inputRefusal = refusalWith(message.code, message.data);
@@ -178,8 +199,9 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     throw endingError(this.#socket.ending, said, "agent_error");
   }
 
-  #chunk(channel: "stdout" | "stderr", data: string): OutputChunk {
+  #chunk({ type: channel, data, offset }: OutputMessage): OutputChunk {
     const bytes = fromBase64(data);
+    if (offset !== undefined) this.#nextOffset = offset + bytes.length;
     return { channel, bytes, text: this.#decoders[channel].decode(bytes, { stream: true }) };
   }
 
@@ -205,13 +227,14 @@ function decoder(): InstanceType<typeof TextDecoder> {
   return new TextDecoder("utf-8", { ignoreBOM: true });
 }
 
-/** All output of a stream, up to a limit per channel. */
+/** All output of a stream, up to a limit per channel, behind what is `kept` of an earlier one. */
 export async function collect(
   stream: OutputStream,
   maxBytes: number,
+  kept: Record<"stdout" | "stderr", Bytes[]> = { stdout: [], stderr: [] },
 ): Promise<{ stdout: Bytes[]; stderr: Bytes[]; isTruncated: boolean; exitCode: number }> {
-  const kept = { stdout: [] as Bytes[], stderr: [] as Bytes[] };
-  const room = { stdout: maxBytes, stderr: maxBytes };
+  const roomOf = (parts: Bytes[]) => maxBytes - parts.reduce((sum, { length }) => sum + length, 0);
+  const room = { stdout: roomOf(kept.stdout), stderr: roomOf(kept.stderr) };
   let isTruncated = false;
   for await (const { channel, bytes } of stream) {
     const part = bytes.subarray(0, room[channel]);

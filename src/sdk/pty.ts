@@ -26,6 +26,8 @@ export interface PtyOptions {
   cwd?: string;
   /** Name of the user inside the capsule. Default: root. */
   user?: string;
+  /** Names the session; no live process has it. Default: a generated one. */
+  tag?: string;
 }
 
 export interface PtyConnection {

@@ -8,7 +8,13 @@
  */
 
 export { bytesOfName, nameFromBytes } from "../wire/file-names.ts";
-export { BackgroundProcess } from "./background-process.ts";
+export {
+  type AttachOptions,
+  BackgroundProcess,
+  type KeptOutput,
+  type LogsOptions,
+  type ProcessResult,
+} from "./background-process.ts";
 export { Capsule, type CapsuleChange, type CapsuleConditions, type CreateOptions } from "./capsule.ts";
 export { Client, Keys, Templates } from "./client.ts";
 export {

@@ -1,6 +1,6 @@
 /** Messages of a terminal session; `data` of input and output is base64. */
 import Type, { type Static } from "typebox";
-import { CommandFields, RefusalCode, Text } from "./schema.ts";
+import { ChosenTag, CommandFields, RefusalCode, Text } from "./schema.ts";
 import { messageDecoder } from "./validation.ts";
 
 const Columns = Type.Integer({ minimum: 1, maximum: 65_535 });
@@ -13,6 +13,7 @@ const PtyStart = Type.Object({
   cols: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.cols })),
   rows: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.rows })),
   ...CommandFields,
+  tag: Type.Optional(Type.String(ChosenTag)),
 });
 const PtyConnect = Type.Object({ type: Type.Literal("connect"), tag: Text({ minLength: 1, maxLength: 64 }) });
 const PtyInput = Type.Object({ type: Type.Literal("input"), data: Type.String({ contentEncoding: "base64" }) });

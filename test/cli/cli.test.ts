@@ -142,13 +142,20 @@ test("background processes: ps, logs, kill", deadline, async () => {
   const script = "while sleep 0.1; do echo tick; done";
   assert.equal((await ok("exec", "--background", "--tag", "web", id, "--", "sh", "-c", script)).trim(), "web");
   assert.match(await ok("ps", id), /^\d+ +web +sh -c while/m);
-  failed(await line.run(["logs", id, "web"]), 125, /--follow/);
-  const logs = line.start(["logs", "-f", id, "web"]);
+  failed(await line.run(["logs", id, "nobody"]), 125, /nobody|no process/);
+  failed(await line.run(["logs", "--tail", "x", id, "web"]), 2, /--tail/);
+  const logs = line.start(["logs", "-f", "--tail", "1", id, "web"]);
   await said(logs.stdout, /tick\n/);
   const gone = once(logs, "close");
   await ok("kill", id, "web");
   assert.deepEqual((await gone)[0], 0);
   failed(await line.run(["kill", id, "web"]), 1, /web/);
+  assert.match(await ok("logs", id, "web"), /^(tick\n)+$/);
+  assert.equal(await ok("logs", "--tail", "2", id, "web"), "tick\ntick\n");
+  await ok("exec", "--background", "--tag", "both", id, "--", "sh", "-c", "echo one; sleep 0.3; echo two >&2");
+  assert.equal(await ok("logs", "-f", id, "both"), "one\ntwo\n");
+  assert.equal(await ok("logs", "-f", "--tail", "1", id, "both"), "two\n");
+  assert.deepEqual(await json("logs", id, "both"), { text: "one\ntwo\n", dropped_bytes: 0 });
 });
 
 const latin = (inFolder: string) => Buffer.concat([Buffer.from(inFolder), Buffer.from("/caf\xe9", "latin1")]);

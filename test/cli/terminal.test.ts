@@ -95,6 +95,21 @@ test("Ctrl-] d detaches a shell in the middle of a command, and it is joined aga
   await emulator.shows(/^hello Ada kept$/m);
 });
 
+test("a shell that a pause cuts tells how to come back; --tag names a session", deadline, async () => {
+  {
+    await using emulator = await opened("shell", id, "--tag", "desk");
+    await enters(emulator, "y=kept; PS1='desk''> '");
+    await emulator.shows(/^desk>/m);
+    await line.run(["pause", id]);
+    const told = `capsule resume ${id} && capsule shell ${id} --tag desk`;
+    await emulator.shows(new RegExp([...told].join("\\s*").replaceAll(" ", "\\s*")));
+  }
+  await line.run(["resume", id]);
+  await using emulator = await opened("shell", id, "--tag", "desk");
+  await enters(emulator, "echo still $y");
+  await emulator.shows(/^still kept$/m);
+});
+
 test("a shell survives a restart of the server", deadline, async () => {
   await using emulator = await opened("shell", id, ...shell);
   await emulator.shows(/^ready>$/m);

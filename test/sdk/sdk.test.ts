@@ -128,6 +128,16 @@ test("a background process is listed, attached to, waited for and killed", deadl
   await assert.rejects(again.attach(), refusedWith("not_found"));
   await assert.rejects(capsule.process("nobody").wait(), refusedWith("not_found"));
   assert.equal(await (await capsule.spawn("false")).wait(), 1);
+  const kept = await again.logs();
+  assert.deepEqual([kept.text, kept.droppedBytes], ["open\n", 0]);
+  assert.equal((await again.logs({ stream: "stderr", tail: 1 })).text, "");
+  const talker = await capsule.spawn("sh", ["-c", "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three; exit 5"]);
+  const { stdout, stderr, exitCode, droppedBytes } = await talker.result();
+  assert.deepEqual([stdout, stderr, exitCode, droppedBytes], ["one\nthree\n", "two\n", 5, 0]);
+  const rest = await talker.attach({ from: 4 });
+  assert.equal(await rest.wait(), 5);
+  assert.equal(rest.nextOffset, 14);
+  await assert.rejects(talker.attach({ from: 15 }), refusedWith("invalid_request"));
   const endless = await capsule.spawn("sleep", ["1000"]);
   await assert.rejects(endless.wait({ timeoutMs: 10 }), refusedWith("timeout"));
   await endless.kill();

@@ -55,7 +55,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
             return agent.connect(message.tag, sink);
           }
           const { cmd = ptyDefaults.cmd } = message;
-          const command = commandOf({ ...message, cmd }, limits);
+          const command = commandOf({ ...message, cmd }, limits, { tag: message.tag });
           recordStart(audit, request, cmd);
           return agent.pty(command, sizeOf(message), sink);
         };
