@@ -58,6 +58,7 @@ test("an unknown argument of any command is refused with exit code 2 and one lin
 test("known arguments do not carry an unknown one along", () => {
   for (const [line, wrong] of [
     ["image --upgrade --all", "--all"],
+    ["image dev minimal --upgrade debian", "debian"],
     ["uninstall --all --upgrade", "--upgrade"],
     ["clean --all now", "now"],
     ["test agent unit conformance confromance", "confromance"],

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
+import { dev, minimal, packagesOf } from "./recipes.ts";
 import { rootKey } from "./root.ts";
 
 test("a key depends on settings and files, not on their order", async () => {
@@ -19,8 +20,18 @@ test("a key depends on settings and files, not on their order", async () => {
   assert.equal(new Set([key, ...others]).size, 4);
 });
 
-test("a disk of another size is another root", async () => {
-  assert.notEqual(await rootKey(4096), await rootKey(8192));
+test("a disk of another size is another root, and so is another recipe", async () => {
+  const keys = await Promise.all([rootKey(minimal, 4096), rootKey(minimal, 8192), rootKey(dev, 4096)]);
+  assert.equal(new Set(keys).size, 3);
+});
+
+test("the image dev has every package of minimal", async () => {
+  const [of, more] = [await packagesOf(minimal), await packagesOf(dev)];
+  assert.deepEqual(
+    of.filter((name) => !more.includes(name)),
+    [],
+  );
+  assert.ok(more.includes("gcc") && !of.includes("gcc"));
 });
 
 test("a file's hash covers all its bytes", async () => {

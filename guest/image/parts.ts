@@ -24,15 +24,20 @@ export interface PartFile {
 
 /** Names in progress messages. */
 const names = { kernel: "kernel", root: "root file system" };
+type PartName = keyof typeof names;
+
+export function partFolder(images: string, name: PartName, key: string): string {
+  return join(images, "parts", `${name}-${key.slice(0, 16)}`);
+}
 
 /** Resolves with the part's folder; `build` fills an empty folder if the part does not exist. */
 export async function part(
   parts: Parts,
-  name: keyof typeof names,
+  name: PartName,
   key: string,
   build: (folder: string) => Promise<void>,
 ): Promise<string> {
-  const folder = join(parts.images, "parts", `${name}-${key.slice(0, 16)}`);
+  const folder = partFolder(parts.images, name, key);
   if (!parts.isUpgrade && (await exists(folder))) return folder;
   const began = performance.now();
   parts.say(`building the ${names[name]} …`);

@@ -5,9 +5,11 @@
 import { chmod, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { proxyOptions, refreshIndexes, releaseSources, sourceLine } from "./apt.ts";
-import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
+import { sha256OfFile } from "./inputs.ts";
+import { nodeArchive, npmPackages } from "./node.ts";
 import { type PartFile, type Parts, part } from "./parts.ts";
 import { runProgram } from "./program.ts";
+import { packagesOf, type Recipe, recipeKey } from "./recipes.ts";
 
 const release = "bookworm";
 const epochSec = 1_686_355_200; // 2023-06-10, the day Debian 12 was released
@@ -37,36 +39,39 @@ export interface Root {
 
 type Facts = Pick<Root, "packages"> & { sha256: string };
 
-export async function rootKey(diskMb: number): Promise<string> {
-  return keyOf({ release, diskMb }, ["root.ts", "program.ts", "customize", "packages.txt"]);
+export async function rootKey(recipe: Recipe, diskMb: number): Promise<string> {
+  return recipeKey(recipe, { release, diskMb });
 }
 
-export async function root(parts: Parts, diskMb: number): Promise<Root> {
-  const key = await rootKey(diskMb);
+export async function root(parts: Parts, recipe: Recipe, diskMb: number): Promise<Root> {
+  const key = await rootKey(recipe, diskMb);
   const diskBytes = diskMb * 1024 * 1024;
-  const folder = await part(parts, "root", key, (scratch) => build(scratch, diskBytes));
+  const folder = await part(parts, "root", key, (scratch) => build(scratch, recipe, diskBytes));
   const { sha256, packages } = JSON.parse(await readFile(join(folder, "facts.json"), "utf8")) as Facts;
   return { key, image: { path: join(folder, "root.ext4"), sha256 }, diskBytes, packages };
 }
 
-async function build(folder: string, diskBytes: number): Promise<void> {
+async function build(folder: string, recipe: Recipe, diskBytes: number): Promise<void> {
   const archive = join(folder, "root.tar");
-  await bootstrap(archive);
+  const local = recipe.hasNode ? join(folder, "local.tar") : undefined;
+  if (local !== undefined) await nodeArchive(local, epochSec);
+  await bootstrap(archive, await packagesOf(recipe));
   const status = await runProgram("tar", ["-xOf", archive, "./var/lib/dpkg/status"]);
   const image = join(folder, "root.ext4");
   await writeFile(image, "");
   await truncate(image, diskBytes);
-  await makeFileSystem(archive, join(folder, "tree"), image);
+  await makeFileSystem({ archive, local, tree: join(folder, "tree"), image });
   await fixTimes(image);
   await chmod(image, 0o444);
   await rm(archive);
-  const facts: Facts = { sha256: await sha256OfFile(image), packages: installedPackages(status) };
+  if (local !== undefined) await rm(local);
+  const packages = { ...installedPackages(status), ...(recipe.hasNode ? versionsOf(npmPackages) : {}) };
+  const facts: Facts = { sha256: await sha256OfFile(image), packages };
   await writeFile(join(folder, "facts.json"), `${JSON.stringify(facts, null, 2)}\n`);
 }
 
-async function bootstrap(archive: string): Promise<void> {
+async function bootstrap(archive: string, packages: string[]): Promise<void> {
   const here = import.meta.dirname;
-  const packages = parsePackages(await readFile(join(here, "packages.txt"), "utf8"));
   const apt = ['Acquire::Languages "none"', ...(await proxyOptions())];
   const options = [
     "--variant=minbase",
@@ -89,16 +94,26 @@ async function bootstrap(archive: string): Promise<void> {
   });
 }
 
-/** Owners in the archive become owners in the image: as root by unpacking it, else inside fakeroot. */
-async function makeFileSystem(archive: string, tree: string, image: string): Promise<void> {
+interface FileSystem {
+  archive: string;
+  /** Unpacked into usr/local. */
+  local: string | undefined;
+  /** Scratch folder. */
+  tree: string;
+  image: string;
+}
+
+/** Owners in the archives become owners in the image: as root by unpacking them, else inside fakeroot. */
+async function makeFileSystem({ archive, local = "", tree, image }: FileSystem): Promise<void> {
   const script = `set -e
-    mkdir "$2"
-    tar --numeric-owner -xpf "$1" -C "$2"
-    touch --date="@$SOURCE_DATE_EPOCH" "$2"
-    mke2fs -q -F -t ext4 -d "$2" -U ${uuid} -m 0 -J size=16 -O ^resize_inode \
-      -E hash_seed=${hashSeed},root_owner=0:0,assume_storage_prezeroed=1 "$3"
-    rm -rf "$2"`;
-  const shell = ["sh", "-c", script, "sh", archive, tree, image];
+    mkdir "$3"
+    tar --numeric-owner -xpf "$1" -C "$3"
+    [ -z "$2" ] || tar --numeric-owner -xpf "$2" -C "$3/usr/local"
+    touch --date="@$SOURCE_DATE_EPOCH" "$3"
+    mke2fs -q -F -t ext4 -d "$3" -U ${uuid} -m 0 -J size=16 -O ^resize_inode \
+      -E hash_seed=${hashSeed},root_owner=0:0,assume_storage_prezeroed=1 "$4"
+    rm -rf "$3"`;
+  const shell = ["sh", "-c", script, "sh", archive, local, tree, image];
   const command = process.getuid?.() === 0 ? shell : ["fakeroot", ...shell];
   const environment = { SOURCE_DATE_EPOCH: String(epochSec), E2FSPROGS_FAKE_TIME: String(epochSec) };
   await runProgram(command[0]!, command.slice(1), { environment });
@@ -133,4 +148,8 @@ export function installedPackages(status: string): Record<string, string> {
     return name !== undefined && version !== undefined && isInstalled ? [[name, version]] : [];
   });
   return Object.fromEntries(versions.sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+function versionsOf(packages: readonly { name: string; version: string }[]): Record<string, string> {
+  return Object.fromEntries(packages.map(({ name, version }) => [name, version]));
 }

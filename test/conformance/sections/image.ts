@@ -39,7 +39,7 @@ export const image = section(import.meta, "image", () => {
 
   /** Runs a bash script as this user. */
   function run(user: User, script: string): Promise<ExecResult> {
-    return capsule.run("su", [user, "-s", "/bin/bash", "-c", script], { timeout_sec: timeoutSec });
+    return capsule.run("bash", ["-c", script], { user, timeout_sec: timeoutSec });
   }
 
   /** As `run`; throws unless the script exits with 0. Resolves with its standard output. */
