@@ -218,6 +218,50 @@ describe("kept output", () => {
     for (const { pid } of [running, ...more]) await agent.signal({ pid }, "SIGKILL");
   });
 
+  it("of a command that survives its client is kept, and the command goes on as a background process", async () => {
+    const script =
+      "head -c 500000 /dev/zero; echo one; until [ -e survive ]; do sleep 0.01; done; echo two; cat; exit 9";
+    const transcript = new Transcript({ keepsCredit: true });
+    const command = { ...shell(script), tag: "survivor", stdin: true, survive: true } as const;
+    const stream = transcript.of(agent.run(command, transcript));
+    const { tag, pid } = await within("it has started", transcript.process.promise);
+    assert.equal(tag, "survivor");
+    stream.write(Buffer.from("typed"));
+    await transcript.until((it) => it.bytes("stdout").length > 0);
+    const early = attach({ tag }, "start");
+    await early.transcript.until((it) => it.bytes("stdout").length > 0);
+    agent.close();
+    agent = await guest.connect();
+    const late = attach({ pid }, 500_000);
+    await late.transcript.until((it) => it.text("stdout") === "one\n");
+    await writeFile(guest.file("survive"), "");
+    await late.transcript.until((it) => it.text("stdout") === "one\ntwo\ntyped");
+    await agent.signal({ tag }, "SIGTERM");
+    assert.equal((await late.transcript.exit()).exitCode, 143);
+    assert.equal((await logs({ tag })).size, 500_013);
+  });
+
+  it("of a command that survives is kept after its end, and its client can end it", async () => {
+    const ended = new Transcript();
+    ended.of(agent.run({ ...shell("echo out; echo err >&2; exit 4"), survive: true }, ended));
+    const { tag } = await within("it has started", ended.process.promise);
+    assert.match(tag, /^proc-[0-9a-f]{8}$/);
+    assert.equal((await ended.exit()).exitCode, 4);
+    assert.equal((await agent.exit({ tag })).exitCode, 4);
+    assert.equal((await logs({ tag }, { stream: "stderr" })).bytes.toString(), "err\n");
+    const stopped = new Transcript();
+    const stream = stopped.of(agent.run({ ...shell("sleep 300"), survive: true }, stopped));
+    await within("it has started", stopped.process.promise);
+    stream.stop();
+    assert.equal((await stopped.exit()).exitCode, 137);
+    const left = new Transcript();
+    const leaving = left.of(agent.run({ ...shell("sleep 300"), survive: true }, left));
+    const { pid } = await within("it has started", left.process.promise);
+    leaving.cancel();
+    await agent.signal({ pid }, "SIGKILL");
+    assert.equal((await agent.exit({ pid })).exitCode, 137);
+  });
+
   it("is that of the last 64 processes that ended", async () => {
     const first = await ended("echo first");
     const second = await ended("echo second");

@@ -103,10 +103,6 @@ describe("a user", { skip: root }, () => {
   });
 });
 
-it("a command that survives its client is refused", async () => {
-  await assert.rejects(run(shell({ survive: true })).exit(), failsWith("invalid"));
-});
-
 it("a user or survival makes the request an EXEC_AS, and nothing else does", async () => {
   await using fake = await FakeGuest.listen();
   const host = await connectAgent(fake.socketPath, { deadlineMs: 60_000 });

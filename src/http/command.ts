@@ -13,11 +13,11 @@ export type AskedCommand = Pick<Command, "cmd" | "envs" | "cwd" | "user"> & { ar
 export function commandOf(
   { cmd, args = [], envs, cwd, user }: AskedCommand,
   { path_max_bytes: pathMaxBytes }: Pick<Limits, "path_max_bytes">,
-  { tag, stdin }: Pick<Command, "tag" | "stdin"> = {},
+  { tag, stdin, survive }: Pick<Command, "tag" | "stdin" | "survive"> = {},
 ): Command {
   if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes)
     throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
       details: { field: "cwd" },
     });
-  return { cmd, args, envs, cwd, user, tag, ...(stdin === undefined ? {} : { stdin }) };
+  return { cmd, args, envs, cwd, user, tag, ...(stdin === undefined ? {} : { stdin }), ...(survive && { survive }) };
 }

@@ -72,6 +72,9 @@ const ExecStart = Type.Object({
   args: Type.Optional(Type.Array(Text())),
   ...CommandFields,
   tag: Type.Optional(Type.String(ChosenTag)),
+  survive: Type.Optional(
+    Type.Boolean({ default: false, description: "When the client goes, it lives on as a background process." }),
+  ),
   stdin: Type.Optional(
     Type.Boolean({ default: false, description: "Standard input is open until stdin_end. Otherwise it is /dev/null." }),
   ),
@@ -122,7 +125,12 @@ const outputMessages = [
   }),
 ] as const;
 
-export const ExecServerMessage = Type.Union([Started, ...outputMessages]);
+const StartedExec = Type.Object({
+  ...Started.properties,
+  tag: Type.Optional(Type.String({ description: "With survive: its name as a background process." })),
+});
+
+export const ExecServerMessage = Type.Union([StartedExec, ...outputMessages]);
 export type ExecServerMessage = Static<typeof ExecServerMessage>;
 
 export const AttachServerMessage = Type.Union([Started, Dropped, ...outputMessages]);

@@ -9,6 +9,7 @@ use crate::protocol::{self, empty, Code, Failure, Hello, Versions, Welcome};
 use crate::pty::Size;
 use crate::record::{Malformed, Reader, END_MARK};
 use crate::request::{Message, Request};
+use crate::session::Session;
 use crate::stream::{Dropped, Role};
 use crate::streams::Streams;
 use crate::supervisor::Supervisor;
@@ -241,7 +242,11 @@ impl Dispatcher {
             Role::Starting(key) => self.supervisor.abandon_start(key),
             Role::Foreground(key) => {
                 sessions.detach(id, key, &[]);
-                self.supervisor.kill(key, None);
+                if sessions.get(key).is_some_and(Session::survives) {
+                    sessions.mark_ready(key); // its output may have waited for the client
+                } else {
+                    self.supervisor.kill(key, None);
+                }
             }
             Role::Attached(key) | Role::Reading(key) | Role::Terminal(key) => {
                 sessions.detach(id, key, &unsent);

@@ -34,6 +34,8 @@ pub struct Launch<'a> {
     program: Arc<Program>,
     outputs: Vec<Output>,
     stdin: Option<Box<Stdin>>,
+    /// A foreground command goes on when its client leaves.
+    pub survives: bool,
     /// A terminal's slave or the read end of standard input, open until the process has it.
     _theirs: Option<OwnedFd>,
 }
@@ -90,6 +92,7 @@ impl Launcher {
             program: Arc::new(program),
             outputs,
             stdin,
+            survives: false,
             _theirs: theirs,
         })
     }
@@ -109,6 +112,7 @@ impl Launcher {
             program: Arc::new(program),
             outputs: vec![Output::terminal(master, channel::MAIN)],
             stdin: None,
+            survives: false,
             _theirs: Some(slave),
         })
     }
@@ -151,7 +155,10 @@ impl Launcher {
             self.stack = Some(spawned.into_stack());
             None
         };
-        let session = Session::new(launch.kind, tag, leader, launch.outputs, launch.stdin);
+        let mut session = Session::new(launch.kind, tag, leader, launch.outputs, launch.stdin);
+        if launch.survives {
+            session.keep_after_client();
+        }
         Ok(Launched { session, stuck })
     }
 

@@ -1,7 +1,7 @@
 //! The streams that receive a command's output.
 //!
-//! A foreground command has one listener, and is read no faster than that one receives. Any other command is read always;
-//! a listener that falls too far behind is cut off, so that it never delays the command or the other listeners.
+//! A foreground command is read no faster than the client receives that started it. Any other command is read always; any
+//! other listener that falls too far behind is cut off, so that it never delays the command or the other listeners.
 
 use crate::protocol::{Code, Failure};
 use crate::streams::Streams;
@@ -13,17 +13,18 @@ const FOREGROUND_QUEUE_BYTES: usize = 2 * CHUNK_BYTES;
 /// Any other listener is cut off when this much is queued for it.
 const LISTENER_QUEUE_BYTES: usize = 1024 * 1024;
 
+#[derive(Default)]
 pub struct Listeners {
     streams: Vec<u32>,
-    is_foreground: bool,
+    /// The client of a foreground command.
+    lead: Option<u32>,
 }
 
 impl Listeners {
-    pub fn new(is_foreground: bool) -> Listeners {
-        Listeners {
-            streams: Vec::new(),
-            is_foreground,
-        }
+    /// The command is read no faster than this one receives.
+    pub fn lead(&mut self, stream: u32) {
+        self.lead = Some(stream);
+        self.add(stream);
     }
 
     pub fn add(&mut self, stream: u32) {
@@ -31,6 +32,7 @@ impl Listeners {
     }
 
     pub fn remove(&mut self, stream: u32) {
+        self.lead.take_if(|lead| *lead == stream);
         self.streams.retain(|&listener| listener != stream);
     }
 
@@ -44,25 +46,25 @@ impl Listeners {
 
     /// How much may be read for them now.
     pub fn room(&self, streams: &Streams) -> usize {
-        match self.streams.first() {
-            Some(&stream) if self.is_foreground => match streams.queued(stream) {
+        match self.lead {
+            Some(stream) => match streams.queued(stream) {
                 0 => FOREGROUND_QUEUE_BYTES,
                 _ if streams.is_congested() => 0,
                 queued => FOREGROUND_QUEUE_BYTES.saturating_sub(queued),
             },
-            _ => usize::MAX,
+            None => usize::MAX,
         }
     }
 
     /// Sends output to all of them. `Some`: none is left; the bytes that the last one did not receive.
     pub fn deliver(&mut self, channel: u8, bytes: &[u8], streams: &mut Streams) -> Option<Vec<u8>> {
         let mut unsent = Vec::new();
-        let is_foreground = self.is_foreground;
+        let lead = self.lead;
         self.streams.retain(|&stream| {
             let behind = streams.queued(stream);
             let is_too_slow = behind + bytes.len() > LISTENER_QUEUE_BYTES
                 || behind > CHUNK_BYTES && streams.is_congested();
-            if !is_foreground && is_too_slow {
+            if Some(stream) != lead && is_too_slow {
                 let message = format!("reads too slowly: {behind} bytes behind");
                 unsent = streams.fail(stream, &Failure::new(Code::SlowReader, message));
                 return false;
@@ -91,9 +93,9 @@ mod tests {
     #[test]
     fn a_foreground_command_waits_for_its_listener() {
         let mut streams = streams();
-        let mut listeners = Listeners::new(true);
+        let mut listeners = Listeners::default();
         assert_eq!(listeners.room(&streams), usize::MAX, "without a listener");
-        listeners.add(1);
+        listeners.lead(1);
         let chunk = [b'x'; CHUNK_BYTES];
         let mut delivered = 0;
         while listeners.room(&streams) > 0 && delivered < LISTENER_QUEUE_BYTES {
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn a_slow_listener_is_cut_off_and_the_last_one_leaves_its_data() {
         let mut streams = streams();
-        let mut listeners = Listeners::new(false);
+        let mut listeners = Listeners::default();
         let chunk = [b'x'; CHUNK_BYTES];
         listeners.add(1);
         while streams.queued(1) + chunk.len() <= LISTENER_QUEUE_BYTES {

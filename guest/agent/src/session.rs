@@ -50,7 +50,9 @@ pub struct Session {
     outputs: Vec<Output>,
     /// Streams that receive its output and its exit.
     listeners: Listeners,
-    /// The last output, of a background process.
+    /// It goes on when the client that started it leaves.
+    survives: bool,
+    /// The last output, of a background process and of a command that survives.
     log: Option<Box<OutputLog>>,
     /// Streams that receive its output from the log, and its exit.
     readers: Readers,
@@ -87,7 +89,8 @@ impl Session {
             leader,
             starting: None,
             outputs,
-            listeners: Listeners::new(kind == Kind::Foreground),
+            listeners: Listeners::default(),
+            survives: false,
             log: (kind == Kind::Background).then(Box::default),
             readers: Readers::default(),
             waiters: Vec::new(),
@@ -135,30 +138,15 @@ impl Session {
         self.terminal.is_some()
     }
 
-    // ---- The start
-
-    /// Tells the stream that asked for the command that it runs.
-    pub fn announce(&mut self, key: u32, stream: u32, is_quiet: bool, streams: &mut Streams) {
-        match self.kind {
-            Kind::Background => {
-                let started = protocol::started(self.pid(), &self.tag);
-                streams.result(stream, started.finish());
-            }
-            Kind::Foreground => {
-                self.add_listener(stream, Role::Foreground(key), streams);
-                if !is_quiet {
-                    self.send_started(stream, streams);
-                }
-            }
-            Kind::Terminal => self.connect(stream, Role::Terminal(key), streams),
-        }
-    }
-
     // ---- Clients
 
     /// The stream receives the output from now on.
     pub fn add_listener(&mut self, stream: u32, role: Role, streams: &mut Streams) {
-        self.listeners.add(stream);
+        if matches!(role, Role::Foreground(_)) {
+            self.listeners.lead(stream);
+        } else {
+            self.listeners.add(stream);
+        }
         streams.set_role(stream, role);
     }
 

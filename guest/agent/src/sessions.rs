@@ -7,7 +7,7 @@ use crate::command::check_tag;
 use crate::epoll::Epoll;
 use crate::kept::Kept;
 use crate::protocol::{Code, Failure, Selector};
-use crate::session::{Kind, Session};
+use crate::session::Session;
 use crate::streams::Streams;
 use crate::tags::TagSequence;
 
@@ -109,7 +109,7 @@ impl Sessions {
                 ended.last().map(|(key, _)| key)
             }),
         };
-        found.filter(|key| self.table[key].kind() == Kind::Background)
+        found.filter(|key| self.table[key].is_background())
     }
 
     /// By tag, also when it is only kept.
@@ -191,10 +191,10 @@ impl Sessions {
         }
         let table = &self.table;
         let is_delivered = |key| table.get(&key).is_none_or(|it| it.is_delivered());
-        let removed = match table.get(&key).map(|session| session.kind()) {
-            Some(Kind::Terminal) => self.kept_terminals.add(key, is_delivered),
-            Some(Kind::Background) => self.kept_background.add(key, is_delivered),
-            Some(Kind::Foreground) | None => Some(key),
+        let removed = match table.get(&key) {
+            Some(session) if session.has_terminal() => self.kept_terminals.add(key, is_delivered),
+            Some(session) if session.is_background() => self.kept_background.add(key, is_delivered),
+            Some(_) | None => Some(key),
         };
         if let Some(removed) = removed.filter(|&it| !self.logs.is_kept(it)) {
             self.remove(removed, streams);
@@ -216,7 +216,7 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::reap;
-    use crate::session::Leader;
+    use crate::session::{Kind, Leader};
 
     /// A background process without outputs or a cgroup.
     fn add(sessions: &mut Sessions, pid: i32) -> u32 {

@@ -1,4 +1,4 @@
-/** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
+/** Runs one command over a WebSocket and streams its output. Closing the socket kills the command, unless it survives. */
 import type { CommandStream } from "../../agent/agent.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
@@ -38,8 +38,10 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
         const connection = sockets.accept(request, reply, params.id, {});
         const relay = new OutputRelay(connection, query);
         const start = (message: ExecStart) => {
-          const { cmd, tag, stdin } = message;
-          const command = commandOf(message, limits, { tag, stdin: stdin || undefined });
+          const { cmd, tag, stdin, survive } = message;
+          const own = { tag, stdin: stdin || undefined, survive: survive || undefined };
+          const command = commandOf(message, limits, own);
+          if (survive) relay.tellTag();
           recordStart(audit, request, cmd);
           return agent.run(command, relay);
         };

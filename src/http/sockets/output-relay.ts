@@ -6,7 +6,7 @@ import type { Exit, OutputSink, RunningStream, Started } from "../../agent/agent
 import { ChunkBuffer } from "../../agent/chunk-buffer.ts";
 import type { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
-import type { AttachServerMessage } from "../../wire/exec.ts";
+import type { AttachServerMessage, ExecServerMessage } from "../../wire/exec.ts";
 import type { Connection } from "./connection.ts";
 import { OrderedOutput } from "./ordered-output.ts";
 
@@ -21,6 +21,7 @@ export class OutputRelay implements OutputSink {
   /** The first byte that the client asked for; the position of the guest's output is announced against it. */
   readonly #asked: number | "now";
   #stream: RunningStream | undefined;
+  #tellsTag = false;
 
   constructor(connection: Connection, { encoding = "utf-8", offsets }: OutputOptions, asked: number | "now" = "now") {
     this.#connection = connection;
@@ -49,8 +50,13 @@ export class OutputRelay implements OutputSink {
     this.#stream?.cancel();
   }
 
-  started({ pid }: Started): void {
-    this.#send({ type: "start", pid });
+  /** The start message carries the tag. */
+  tellTag(): void {
+    this.#tellsTag = true;
+  }
+
+  started({ pid, tag }: Started): void {
+    this.#send({ type: "start", pid, ...(this.#tellsTag && { tag }) });
   }
 
   positioned(offset: number): void {
@@ -76,7 +82,7 @@ export class OutputRelay implements OutputSink {
     this.#connection.failWith(error);
   }
 
-  #send(message: AttachServerMessage, onWritten?: () => void): void {
+  #send(message: AttachServerMessage | ExecServerMessage, onWritten?: () => void): void {
     this.#connection.send(message, onWritten);
   }
 }

@@ -11,7 +11,7 @@ import { waitFor, within } from "../../../test/wait-for.ts";
 import type { Command, OutputSink } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { AttachServerMessage } from "../../wire/exec.ts";
+import { AttachServerMessage, ExecServerMessage } from "../../wire/exec.ts";
 import { PtyServerMessage } from "../../wire/pty-messages.ts";
 import { compileCheck } from "../../wire/validation.ts";
 
@@ -19,7 +19,7 @@ import { compileCheck } from "../../wire/validation.ts";
 type Message = any;
 
 const api = new Api({ sockets_max: 5, socket_message_max_bytes: 65_536 });
-const checks = [compileCheck(AttachServerMessage), compileCheck(PtyServerMessage)];
+const checks = [ExecServerMessage, AttachServerMessage, PtyServerMessage].map((schema) => compileCheck(schema));
 let port = 0;
 let id = "";
 let agent: FakeAgent;
@@ -822,6 +822,24 @@ describe("kept output", () => {
         { type: "exit", exit_code: 0 },
       ]);
       assert.equal(run?.consumedBytes, 5);
+    }
+  });
+
+  test("a stream that survives tells its tag", async () => {
+    for (const [survive, rest] of [
+      [true, { tag: "" }],
+      [false, {}],
+    ] as const) {
+      const client = await new Client(`/v1/capsules/${id}/exec/stream`).opened();
+      client.send({ type: "start", cmd: "hang", tag: "mine", survive });
+      const { pid, ...start } = await client.next();
+      assert.deepEqual(start, { type: "start", ...rest });
+      assert.deepEqual(agent.runs.at(-1)?.command, {
+        ...{ cmd: "hang", args: [], envs: undefined, cwd: undefined, user: undefined, tag: "mine" },
+        ...(survive && { survive }),
+      });
+      client.socket.close();
+      await client.closed;
     }
   });
 

@@ -195,6 +195,26 @@ export const keptOutput = section(import.meta, "kept output", () => {
       { timeoutMs: 240_000 },
     );
 
+    test("`survive`: when the client goes, the process lives on as a background process", async () => {
+      const script = "echo one; until [ -e /tmp/go-survive ]; do sleep 0.05; done; echo two; exit 8";
+      let tag: string;
+      {
+        await using socket = await TestSocket.open(capsule, "exec/stream");
+        socket.say({ type: "start", cmd: "sh", args: ["-c", script], survive: true });
+        ({ tag } = await socket.next("start"));
+        assert.match(tag, /^proc-[0-9a-f]{8}$/);
+        assert.equal((await socket.next("stdout")).data, "one\n");
+      }
+      await capsule.pause();
+      await capsule.resume();
+      const { processes } = (await client.expect(200, "GET", `${capsule.path}/processes`)).json;
+      assert.ok(processes.some((each: Started) => each.tag === tag));
+      await capsule.run("touch", ["/tmp/go-survive"]);
+      await using again = await attach(tag, "from=start");
+      await again.next("start");
+      assert.deepEqual(await again.output(), { stdout: "one\ntwo\n", stderr: "", exitCode: 8, closeCode: 1000 });
+    });
+
     test("a client whose next byte is dropped is closed with 1008", async () => {
       const { tag } = await start("until [ -e /tmp/go-flood ]; do sleep 0.05; done; exec cat /dev/zero");
       await using socket = await attach(tag, "from=start");

@@ -1,12 +1,27 @@
 //! The log of a session's output, and the clients that read from it.
 
-use super::Session;
+use super::{Kind, Session};
 use crate::output_log::OutputLog;
 use crate::protocol::{position_event, Code, Failure, Position};
 use crate::stream::Role;
 use crate::streams::Streams;
 
 impl Session {
+    /// A foreground command goes on when its client leaves, and keeps its output for others.
+    pub fn keep_after_client(&mut self) {
+        self.survives = true;
+        self.log = Some(Box::default());
+    }
+
+    pub fn survives(&self) -> bool {
+        self.survives
+    }
+
+    /// Clients may come and go.
+    pub fn is_background(&self) -> bool {
+        self.kind == Kind::Background || self.survives
+    }
+
     pub fn log(&self) -> Option<&OutputLog> {
         self.log.as_deref()
     }

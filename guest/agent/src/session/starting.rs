@@ -1,8 +1,9 @@
 //! A session whose child is still on the way to its program.
 
-use super::Session;
+use super::{Kind, Session};
 use crate::command::Stuck;
-use crate::protocol::Failure;
+use crate::protocol::{self, Failure};
+use crate::stream::Role;
 use crate::streams::Streams;
 
 pub struct Starting {
@@ -49,5 +50,22 @@ impl Session {
         let starting = self.starting.take_if(is_failed)?;
         let failure = starting.child.outcome()?.err()?;
         Some((starting.stream, failure))
+    }
+
+    /// Tells the stream that asked for the command that it runs.
+    pub fn announce(&mut self, key: u32, stream: u32, is_quiet: bool, streams: &mut Streams) {
+        match self.kind {
+            Kind::Background => {
+                let started = protocol::started(self.pid(), &self.tag);
+                streams.result(stream, started.finish());
+            }
+            Kind::Foreground => {
+                self.add_listener(stream, Role::Foreground(key), streams);
+                if !is_quiet {
+                    self.send_started(stream, streams);
+                }
+            }
+            Kind::Terminal => self.connect(stream, Role::Terminal(key), streams),
+        }
     }
 }

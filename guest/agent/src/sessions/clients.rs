@@ -2,7 +2,7 @@
 
 use super::Sessions;
 use crate::protocol::{Failure, Selector};
-use crate::session::{Kind, Session};
+use crate::session::Session;
 use crate::stream::Role;
 use crate::streams::Streams;
 
@@ -14,7 +14,7 @@ impl Sessions {
         streams: &mut Streams,
     ) -> Result<(), Failure> {
         let key = self.select(selector);
-        let Some((key, session)) = self.find(key, |it| it.kind() == Kind::Background) else {
+        let Some((key, session)) = self.find(key, Session::is_background) else {
             return Err(selector.not_found());
         };
         session.add_listener(stream, Role::Attached(key), streams);
@@ -82,7 +82,7 @@ impl Sessions {
         streams: &mut Streams,
     ) -> Result<(), Failure> {
         let key = self.select(selector);
-        let Some((key, session)) = self.find(key, |it| it.kind() == Kind::Background) else {
+        let Some((key, session)) = self.find(key, Session::is_background) else {
             return Err(selector.not_found());
         };
         session.add_writer(stream)?;

@@ -4,7 +4,7 @@ use super::Supervisor;
 use crate::effects::Effect;
 use crate::epoll::Epoll;
 use crate::launcher::{Launch, Launched};
-use crate::protocol::{exec_mode, Code, Command, Failure};
+use crate::protocol::{exec_mode, Command, Failure};
 use crate::pty::Size;
 use crate::request::Exec;
 use crate::session::{Kind, Session};
@@ -32,10 +32,6 @@ impl Supervisor {
         epoll: &Epoll,
     ) -> Result<(), Failure> {
         let command = &exec.command;
-        if exec.survives {
-            let message = "this agent ends a command with its client";
-            return Err(Failure::new(Code::Invalid, message));
-        }
         let tag = self.sessions.claim_tag(command.tag, "proc")?;
         let kind = match exec.mode {
             exec_mode::BACKGROUND => Kind::Background,
@@ -43,7 +39,8 @@ impl Supervisor {
         };
         // The client may wait for the result only; then STARTED would be one more frame before it.
         let is_quiet = exec.mode == exec_mode::OUTCOME;
-        let launch = self.launcher.with_pipes(kind, command, exec.has_stdin)?;
+        let mut launch = self.launcher.with_pipes(kind, command, exec.has_stdin)?;
+        launch.survives = exec.survives && kind == Kind::Foreground;
         self.start(stream, launch, tag, is_quiet, streams, epoll)
     }
 
@@ -111,7 +108,9 @@ impl Supervisor {
     pub fn abandon_start(&mut self, key: u32) {
         if let Some(session) = self.sessions.get_mut(key) {
             session.abandon_start();
-            self.kill(key, None);
+            if !session.survives() {
+                self.kill(key, None);
+            }
         }
     }
 
