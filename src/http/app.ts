@@ -27,6 +27,7 @@ import { ListAnswers } from "./list-answers.ts";
 import { logResponses } from "./log.ts";
 import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
+import { handleOneByOne } from "./pipelining.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
 import type { App } from "./route.ts";
 import type { RouteContext } from "./section.ts";
@@ -139,14 +140,13 @@ export function buildServer(services: Services, options: ServerOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   connections.attachTo(app.server);
-  // Expectations other than 100-continue are ignored. Node would refuse them before the gate checks the key.
-  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   deferContinue(app.server);
   app.addHook("preClose", (done) => {
     setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
     done();
   });
   closeSlowReaders(app.server, stallMs);
+  handleOneByOne(app.server);
   logResponses(app, logger);
   app.addHook("onRequest", (request, reply, done) => {
     watchBody(request, reply);

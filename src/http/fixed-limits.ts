@@ -13,6 +13,7 @@ import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
 import { gzipStreamsMax } from "./gzip.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
+import { pipelinedMax } from "./pipelining.ts";
 import { listingsMax } from "./routes/files/list.ts";
 import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
@@ -46,6 +47,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     headers_max_sec: connection.headersMs / 1_000,
     keep_alive_sec: connection.keepAliveMs / 1_000,
     keyless_keep_alive_sec: connection.keylessKeepAliveMs / 1_000,
+    pipelined_requests_max: pipelinedMax,
     keyless_connections_per_24_max: limits.connections_per_address_max * largerNetworks.small,
     keyless_connections_per_16_max: limits.connections_per_address_max * largerNetworks.large,
     body_max_sec: bodyArrivalMs / 1_000,

@@ -6,7 +6,7 @@ import { type AddressInfo, connect, Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { TLSSocket } from "node:tls";
 import { waitFor } from "../../test/wait-for.ts";
-import { keepIdle, pendingResponse, tellKeepAlive, transferred, transportOf } from "./node-internals.ts";
+import { keepIdle, pendingResponse, stopParsing, tellKeepAlive, transferred, transportOf } from "./node-internals.ts";
 
 /** When Node has passed a response's bytes to the socket, before the event loop sends any more of them. */
 const written = () => new Promise<void>((resolve) => process.nextTick(resolve));
@@ -75,4 +75,22 @@ test("a TLS socket has the one of its TCP connection", () => {
   const secure = new TLSSocket(raw);
   assert.deepEqual([transportOf(raw) === raw, transportOf(secure) === raw], [true, true]);
   secure.destroy();
+});
+
+test("parsing stops behind the request at which it is told to", async (t) => {
+  let requests = 0;
+  const server = createServer((request) => {
+    if (++requests === 3) stopParsing(request.socket);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const client = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  t.after(() => client.destroy());
+  client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100));
+  await waitFor("the requests are parsed", () => requests >= 3);
+  await new Promise(setImmediate);
+  assert.ok(requests <= 4, `${requests} were parsed`);
 });

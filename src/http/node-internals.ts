@@ -6,6 +6,8 @@ import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
 interface SocketInternals {
+  /** Reads the requests of this connection. A result of 2 ends its reading of a segment, as after the headers of an upgrade. */
+  parser?: { onIncoming: ((...about: unknown[]) => number) | null } | null;
   /** With TLS, the socket below. */
   _parent?: Socket | null;
   /** The response that Node writes to this socket now. */
@@ -35,6 +37,12 @@ export function transferred(socket: Socket): { received: number; accepted: numbe
 /** The socket of the TCP connection. */
 export function transportOf(socket: Socket): Socket {
   return (socket as SocketInternals)._parent ?? socket;
+}
+
+/** Parses nothing more of what the client has sent; the connection is to be destroyed. */
+export function stopParsing(socket: Socket): void {
+  const { parser } = socket as SocketInternals;
+  if (parser !== null && parser !== undefined) parser.onIncoming = () => 2;
 }
 
 /** Sets the idle time of the `Keep-Alive` header, which is the server's for every connection. Call before the headers are sent. */

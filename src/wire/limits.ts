@@ -128,6 +128,7 @@ const fixedLimits = {
   headers_max_sec: "longest arrival of a request's headers",
   keep_alive_sec: "life of a connection without a request, after an answer, once it has shown a valid key",
   keyless_keep_alive_sec: "life of another connection without a request, after an answer",
+  pipelined_requests_max: "requests that wait on one connection behind the one that is handled; with more it is reset",
   keyless_connections_per_24_max: "open connections of one IPv4 /24 or IPv6 /56 network that have shown no valid key",
   keyless_connections_per_16_max: "open connections of one IPv4 /16 or IPv6 /48 network that have shown no valid key",
   body_max_sec: "longest arrival of a JSON body",

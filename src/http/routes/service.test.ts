@@ -69,7 +69,7 @@ const named = [
   ...["output_lag_max_bytes", "terminal_input_max_bytes", "listing_max_bytes", "process_list_max_bytes"],
   ...["processes_listed_max", "answers_max_bytes", "team_answers_max_bytes", "socket_first_message_max_sec"],
   ...["upload_stall_max_sec", "read_stall_max_sec", "body_max_sec", "headers_max_bytes", "headers_max_sec"],
-  ...["credentials_per_min", "credentials_burst_max"],
+  ...["credentials_per_min", "credentials_burst_max", "pipelined_requests_max"],
   ...["template_name_max_length", "connections_per_address_max", "socket_unread_max_bytes", "wait_max_sec"],
 ];
 
