@@ -163,6 +163,31 @@ export interface ArchiveRequest {
   base?: string | undefined;
 }
 
+/** Bytes of a file by their positions, the last one included; `last` undefined: to the end. Or so many at the end. */
+export type ByteRange = { first: number; last?: number | undefined } | { suffix: number };
+
+export interface FileAttributes {
+  /** Missing directories above the file are made. */
+  parents?: boolean | undefined;
+  /** The bits of chmod. */
+  mode?: number | undefined;
+  /** A name of the guest, or a decimal uid; the group is that user's first. */
+  owner?: string | undefined;
+}
+
+export interface FileMove {
+  from: string;
+  to: string;
+  /** A file or link at `to` is replaced. */
+  overwrite: boolean;
+}
+
+export interface FileOwners {
+  /** Names of the guest, or decimal numbers. Undefined: it stays. */
+  owner?: string | undefined;
+  group?: string | undefined;
+}
+
 export interface Upload {
   /**
    * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes
@@ -171,6 +196,8 @@ export interface Upload {
   write(bytes: Uint8Array): Promise<void>;
   /** Sets the target path of an upload that was started without one. */
   target(path: string): void;
+  /** Replaces the attributes that the upload was started with. */
+  attributes(attributes: FileAttributes): void;
   /** Ends the data. Resolves after the guest has closed and renamed the file. */
   end(): Promise<{ bytes: number }>;
   /** Aborts the upload. An existing file at the target stays unchanged. */
@@ -208,16 +235,26 @@ export interface ProcessVerbs {
 }
 
 export interface FileVerbs {
-  read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }>;
+  /**
+   * With a range, `body` has the part of it that lies within `size`; a body that ends before fails. A size of 0 may
+   * mean that it is unknown; `body` then has everything.
+   */
+  read(path: string, signal?: AbortSignal, range?: ByteRange): Promise<{ size: number; body: Readable }>;
   /** Without `path`, the guest stores the data in a temporary file until `target` is called. */
-  write(path: string | undefined): Upload;
+  write(path: string | undefined, attributes?: FileAttributes): Upload;
   list(request: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void>;
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
   remove(path: string, signal?: AbortSignal): Promise<void>;
   /** A tar. Resolves once all paths were found; a later failure destroys the stream. */
   archive(request: ArchiveRequest, signal?: AbortSignal): Promise<Readable>;
   /** A tar, into the directory. A failure leaves the files that were written before it. */
-  extract(path: string): Omit<Upload, "target">;
+  extract(path: string): Omit<Upload, "target" | "attributes">;
+  /** A link at the end is not followed. */
+  stat(path: string, signal?: AbortSignal): Promise<GuestEntry>;
+  /** The entry at its new place. */
+  move(move: FileMove, signal?: AbortSignal): Promise<GuestEntry>;
+  chmod(path: string, mode: number, recursive: boolean, signal?: AbortSignal): Promise<void>;
+  chown(path: string, owners: FileOwners, recursive: boolean, signal?: AbortSignal): Promise<void>;
 }
 
 /** A verb that the agent does not list in its WELCOME rejects, or fails its sink, with CapsuleError("conflict"). */

@@ -47,7 +47,7 @@ export class Channel implements PipeReader, StreamTransport {
   readonly #resolveClosed: (reason: Error) => void;
   readonly #pipe: Pipe;
   readonly #epoch: number;
-  readonly #verbs: ReadonlySet<number>;
+  readonly verbs: ReadonlySet<number>;
   readonly #parser: FrameParser;
   readonly #streams = new Map<number, Stream>();
   readonly #congested = new Set<Stream>();
@@ -65,7 +65,7 @@ export class Channel implements PipeReader, StreamTransport {
     this.#resolveClosed = resolve;
     this.#pipe = pipe;
     this.#epoch = epoch;
-    this.#verbs = options.verbs;
+    this.verbs = options.verbs;
     this.#parser = new FrameParser(
       (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
       (bytes) => this.#discard(bytes),
@@ -206,7 +206,7 @@ export class Channel implements PipeReader, StreamTransport {
   #refusal(verb: Verb, request: RecordWriter): Error | undefined {
     if (this.#reason) return this.#reason;
     if (unlimitedVerbs.has(verb)) return undefined;
-    if (!this.#verbs.has(verb)) return lacksVerb(verb);
+    if (!this.verbs.has(verb)) return lacksVerb(verb);
     if (this.#pipe.queuedBytes > refusalBacklogBytes) {
       return new CapsuleError("quota_exceeded", "the capsule does not keep up with its earlier requests");
     }
@@ -308,7 +308,7 @@ export class Channel implements PipeReader, StreamTransport {
 }
 
 /** The agent is part of a VM's memory, so only a VM that boots has this release's. */
-function lacksVerb(verb: Verb): CapsuleError {
+export function lacksVerb(verb: Verb): CapsuleError {
   const message = `the agent in this capsule is of an earlier release, which has no verb ${nameOf(verb)}`;
   return new CapsuleError("conflict", `${message}; a new capsule of a built-in template has it`);
 }

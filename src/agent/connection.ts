@@ -4,9 +4,13 @@ import { CapsuleError } from "../wire/errors.ts";
 import type {
   Agent,
   ArchiveRequest,
+  ByteRange,
   Command,
   CommandStream,
   Exit,
+  FileAttributes,
+  FileMove,
+  FileOwners,
   GuestEntry,
   GuestProcess,
   InputSink,
@@ -26,6 +30,7 @@ import type {
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { downloadArchive, downloadFile, downloadLog } from "./download.ts";
+import { chmodRequest, chownRequest, moveRequest } from "./file-requests.ts";
 import { handshake } from "./handshake.ts";
 import { LoggedStream } from "./kept-output.ts";
 import { Listing } from "./listing.ts";
@@ -163,12 +168,12 @@ class Connection implements Agent {
     return Terminal.connect(this.#channel, tag, sink);
   }
 
-  read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }> {
-    return downloadFile(this.#channel, path, signal);
+  read(path: string, signal?: AbortSignal, range?: ByteRange): Promise<{ size: number; body: Readable }> {
+    return downloadFile(this.#channel, path, signal, range);
   }
 
-  write(path: string | undefined): Upload {
-    return new FileUpload(this.#channel, path);
+  write(path: string | undefined, attributes?: FileAttributes): Upload {
+    return new FileUpload(this.#channel, path, attributes);
   }
 
   list(list: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void> {
@@ -189,8 +194,24 @@ class Connection implements Agent {
     return downloadArchive(this.#channel, asked, signal);
   }
 
-  extract(path: string): Omit<Upload, "target"> {
+  extract(path: string): Omit<Upload, "target" | "attributes"> {
     return FileUpload.ofArchive(this.#channel, path);
+  }
+
+  stat(path: string, signal?: AbortSignal): Promise<GuestEntry> {
+    return this.#channel.call(Verb.STAT, request(Verb.STAT).path(path), decodeEntry, signal);
+  }
+
+  move(move: FileMove, signal?: AbortSignal): Promise<GuestEntry> {
+    return this.#channel.call(Verb.MOVE, moveRequest(move), decodeEntry, signal);
+  }
+
+  chmod(path: string, mode: number, recursive: boolean, signal?: AbortSignal): Promise<void> {
+    return this.#channel.call(Verb.CHMOD, chmodRequest(path, mode, recursive), decodeEmpty, signal);
+  }
+
+  chown(path: string, owners: FileOwners, recursive: boolean, signal?: AbortSignal): Promise<void> {
+    return this.#channel.call(Verb.CHOWN, chownRequest(path, owners, recursive), decodeEmpty, signal);
   }
 
   close(reason?: Error): void {

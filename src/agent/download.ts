@@ -1,12 +1,15 @@
 /** Downloads a file or kept output from the guest, no faster than its reader consumes it. */
 import { Readable } from "node:stream";
-import type { ArchiveRequest, KeptOutput, LogsRequest, Selector } from "./agent.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { ArchiveRequest, ByteRange, KeptOutput, LogsRequest, Selector } from "./agent.ts";
+import { partOf } from "./byte-range.ts";
 import type { Channel } from "./channel.ts";
 import { ChunkBuffer } from "./chunk-buffer.ts";
+import { archiveRequest, rangeRequest } from "./file-requests.ts";
 import { maxPayloadBytes } from "./frames.ts";
 import { guestLimits } from "./guest-limits.ts";
 import { decodeKeptEvent, logsRequest } from "./kept-records.ts";
-import { archiveRequest, DataChannel, decodeEmpty, decodeOpenedEvent, limits, request, Verb } from "./protocol.ts";
+import { DataChannel, decodeEmpty, decodeOpenedEvent, limits, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
@@ -22,6 +25,8 @@ interface DownloadVerb<Of extends Head> {
   head?: Of;
   /** More is a violation of the protocol. */
   maxBytes: number;
+  /** How many of `size` bytes the answer has; fewer than those fail. Undefined: any number. */
+  exactly?: (size: number) => number | undefined;
 }
 
 class Download<Of extends Head> implements StreamHandler {
@@ -29,6 +34,8 @@ class Download<Of extends Head> implements StreamHandler {
   readonly #decodeHead: ((payload: Buffer) => Of) | undefined;
   readonly #head: Of | undefined;
   #remainingBytes: number;
+  readonly #exactly: (size: number) => number | undefined;
+  #hasExactSize = false;
   readonly #resolve: (opened: Of & { body: Readable }) => void;
   readonly #reject: (error: Error) => void;
   #body: Content | undefined;
@@ -49,13 +56,14 @@ class Download<Of extends Head> implements StreamHandler {
 
   private constructor(
     channel: Channel,
-    { verb, request, decodeHead, head, maxBytes }: DownloadVerb<Of>,
+    { verb, request, decodeHead, head, maxBytes, exactly = () => undefined }: DownloadVerb<Of>,
     resolve: (opened: Of & { body: Readable }) => void,
     reject: (error: Error) => void,
   ) {
     this.#decodeHead = decodeHead;
     this.#head = head;
     this.#remainingBytes = maxBytes;
+    this.#exactly = exactly;
     this.#resolve = resolve;
     this.#reject = reject;
     this.#stream = channel.open(verb, request, this);
@@ -69,7 +77,10 @@ class Download<Of extends Head> implements StreamHandler {
 
   #open(head: Of): Content {
     this.#body = this.#makeBody();
-    this.#isLong = head.size > limits.windowBytes;
+    const exactBytes = this.#exactly(head.size);
+    this.#hasExactSize = exactBytes !== undefined;
+    this.#remainingBytes = exactBytes ?? this.#remainingBytes;
+    this.#isLong = (exactBytes ?? head.size) > limits.windowBytes;
     this.#resolve({ ...head, body: this.#body });
     return this.#body;
   }
@@ -87,7 +98,9 @@ class Download<Of extends Head> implements StreamHandler {
   result(payload: Buffer): void {
     decodeEmpty(payload);
     if (!this.#body || !this.#stream.hasEnded) throw new ProtocolError("a result without an end of data");
-    this.#body.finish();
+    if (this.#hasExactSize && this.#remainingBytes > 0)
+      this.#body.destroy(new CapsuleError("agent_error", "the file became shorter while a part of it was read"));
+    else this.#body.finish();
   }
 
   failed(error: Error): void {
@@ -124,10 +137,23 @@ export interface OpenFile {
   body: Readable;
 }
 
-export function downloadFile(channel: Channel, path: string, signal?: AbortSignal): Promise<OpenFile> {
-  const asked = request(Verb.READ).path(path);
-  const maxBytes = Number.POSITIVE_INFINITY;
-  return Download.of(channel, { verb: Verb.READ, request: asked, decodeHead: decodeOpenedEvent, maxBytes }, signal);
+export function downloadFile(
+  channel: Channel,
+  path: string,
+  signal?: AbortSignal,
+  range?: ByteRange,
+): Promise<OpenFile> {
+  const common = { decodeHead: decodeOpenedEvent, maxBytes: Number.POSITIVE_INFINITY };
+  if (range === undefined) {
+    return Download.of(channel, { ...common, verb: Verb.READ, request: request(Verb.READ).path(path) }, signal);
+  }
+  // A size of 0 may mean that it is unknown; then everything is sent.
+  const exactly = (size: number) => (size === 0 ? undefined : partOf(range, size).count);
+  return Download.of(
+    channel,
+    { ...common, verb: Verb.READ_RANGE, request: rangeRequest(path, range), exactly },
+    signal,
+  );
 }
 
 /** A tar, whose length is not known. Resolves with its first bytes. */

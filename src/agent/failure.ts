@@ -39,10 +39,13 @@ export class AgentFailure extends CapsuleError {
   }
 }
 
+/** Verbs that carry a file's content. */
+const contentVerbs: ReadonlySet<Verb> = new Set([Verb.READ, Verb.READ_RANGE, Verb.WRITE, Verb.WRITE_AS]);
+
 export function failureOf(verb: Verb, code: string, message: string): AgentFailure {
   const failure = Object.hasOwn(codeOf, code) ? (code as Failure) : "internal";
   // Only a file's content is 413; a command line or a listing that is too large is a bad request.
-  const oversizedRequest = failure === "too_large" && verb !== Verb.READ && verb !== Verb.WRITE;
+  const oversizedRequest = failure === "too_large" && !contentVerbs.has(verb);
   const text = printable(message) || `the guest agent answered ${failure}`;
   return new AgentFailure(failure, oversizedRequest ? "invalid_request" : codeOf[failure], text);
 }

@@ -2,10 +2,18 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import {
+  archiveRequest,
+  attributesEvent,
+  chmodRequest,
+  chownRequest,
+  moveRequest,
+  rangeRequest,
+  targetEvent,
+} from "./file-requests.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
 import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest } from "./kept-records.ts";
 import {
-  archiveRequest,
   decodeCount,
   decodeEmpty,
   decodeEntry,
@@ -32,7 +40,6 @@ import {
   selectorRequest,
   stopEvent,
   takenEvent,
-  targetEvent,
   unlistedVerbs,
   Verb,
   wakeRequest,
@@ -117,6 +124,14 @@ const encoded: Record<string, Buffer> = {
   open_list: open(17, listRequest("/usr", 3, 100_000)),
   open_mkdir: open(18, request(Verb.MKDIR).str("/root/a/b")),
   open_remove: open(0xffff_ffff, request(Verb.REMOVE).str("/root/a")),
+  open_stat: open(30, request(Verb.STAT).str("/root/a")),
+  open_move: open(31, moveRequest({ from: "/root/a", to: "/tmp/b", overwrite: true })),
+  open_chmod: open(32, chmodRequest("/root/a", 0o4755, false)),
+  open_chown: open(33, chownRequest("/root/a", { owner: "builder" }, true)),
+  open_write_as: open(34, request(Verb.WRITE_AS).str("/root/a file")),
+  open_read_range: open(35, rangeRequest("/etc/passwd", { first: 5, last: 9 })),
+  open_read_rest: open(36, rangeRequest("/etc/passwd", { first: 5 })),
+  open_read_last: open(37, rangeRequest("/etc/passwd", { suffix: 7 })),
   open_archive: open(32, archiveRequest({ paths: ["/root/a", "/root/b c"], base: "/root" })),
   open_archive_whole: open(33, archiveRequest({ paths: ["/etc"] })),
   open_extract: open(34, request(Verb.EXTRACT).str("/root/to")),
@@ -129,6 +144,8 @@ const encoded: Record<string, Buffer> = {
   event_stop: frame(EVENT, 5, stopEvent),
   event_resize: frame(EVENT, 12, resizeEvent(200, 50)),
   event_taken: frame(EVENT, 12, takenEvent(300)),
+  event_attributes: frame(EVENT, 34, attributesEvent({ parents: true, mode: 0o640, owner: "1000" })),
+  event_attributes_none: frame(EVENT, 15, attributesEvent({})),
   event_target: frame(EVENT, 16, targetEvent("/root/later")),
 };
 
@@ -181,6 +198,7 @@ const device = {
 const stdinVerbs = new Set([...unlistedVerbs, 23, 24]);
 const execAsVerbs = new Set([...stdinVerbs, 25]);
 const outputVerbs = new Set([...execAsVerbs, 26, 27]);
+const archiveVerbs = new Set([...outputVerbs, 43, 44]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -190,13 +208,8 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: stdinVerbs }],
   welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: execAsVerbs }],
   welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: outputVerbs }],
-  welcome_archives: [
-    WELCOME,
-    0,
-    0,
-    (p) => decodeWelcome(p, nonce),
-    { ...welcome, verbs: new Set(Object.values(Verb)) },
-  ],
+  welcome_archives: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: archiveVerbs }],
+  welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

@@ -2,7 +2,7 @@
  * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each
  * guest answer. A decoder checks the whole record before it returns.
  */
-import type { ArchiveRequest, Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
+import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
@@ -41,6 +41,12 @@ export const Verb = {
   LIST: 34,
   MKDIR: 35,
   REMOVE: 36,
+  STAT: 37,
+  MOVE: 38,
+  CHMOD: 39,
+  CHOWN: 40,
+  WRITE_AS: 41,
+  READ_RANGE: 42,
   ARCHIVE: 43,
   EXTRACT: 44,
 } as const;
@@ -63,6 +69,7 @@ export const EventKind = {
   TAKEN: 18,
   OPENED: 32,
   TARGET: 33,
+  ATTRIBUTES: 34,
 } as const;
 
 const noticeHalting = 1;
@@ -151,10 +158,6 @@ export function listRequest(path: string, depth: number, limit: number): RecordW
   return request(Verb.LIST).path(path).u32(depth).u32(limit);
 }
 
-export function archiveRequest({ paths, base }: ArchiveRequest): RecordWriter {
-  return request(Verb.ARCHIVE).paths(paths).optionalPath(base);
-}
-
 // ---- Records within an open stream, host → agent
 
 export const emptyRecord = new RecordWriter().finish();
@@ -178,10 +181,6 @@ export function resizeEvent(cols: number, rows: number): Buffer {
  */
 export function takenEvent(totalBytes: number): Buffer {
   return new RecordWriter().u16(EventKind.TAKEN).u64(BigInt(totalBytes)).finish();
-}
-
-export function targetEvent(path: string): Buffer {
-  return new RecordWriter().u16(EventKind.TARGET).path(path).finish();
 }
 
 // ---- Answers, agent → host

@@ -1,8 +1,9 @@
 /** Uploads a file to the guest, no faster than the guest consumes it. */
 import { CapsuleError } from "../wire/errors.ts";
-import type { Upload } from "./agent.ts";
-import type { Channel } from "./channel.ts";
-import { decodeEmpty, decodeTotal, request, targetEvent, Verb } from "./protocol.ts";
+import type { FileAttributes, Upload } from "./agent.ts";
+import { type Channel, lacksVerb } from "./channel.ts";
+import { attributesEvent, targetEvent } from "./file-requests.ts";
+import { decodeEmpty, decodeTotal, request, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
@@ -12,6 +13,7 @@ interface Deferred<T> {
 }
 
 export class FileUpload implements Upload, StreamHandler {
+  readonly #channel: Channel;
   readonly #verb: Verb;
   readonly #stream: Stream;
   #failure: Error | undefined;
@@ -21,13 +23,20 @@ export class FileUpload implements Upload, StreamHandler {
 
   /** An archive, into the directory at the path. */
   static ofArchive(channel: Channel, path: string): FileUpload {
-    return new FileUpload(channel, path, Verb.EXTRACT);
+    return new FileUpload(channel, path, undefined, Verb.EXTRACT);
   }
 
-  constructor(channel: Channel, path: string | undefined, verb: Verb = Verb.WRITE) {
+  constructor(
+    channel: Channel,
+    path: string | undefined,
+    attributes: FileAttributes | undefined,
+    verb: Verb = attributes === undefined ? Verb.WRITE : Verb.WRITE_AS,
+  ) {
+    this.#channel = channel;
     this.#verb = verb;
     this.#hasTarget = path !== undefined;
     this.#stream = channel.open(verb, request(verb).path(path ?? ""), this);
+    if (attributes !== undefined) this.#stream.event(attributesEvent(attributes));
   }
 
   write(bytes: Uint8Array): Promise<void> {
@@ -44,6 +53,16 @@ export class FileUpload implements Upload, StreamHandler {
     if (this.#hasTarget) throw new TypeError("the upload has a target");
     this.#hasTarget = true;
     this.#stream.event(targetEvent(path));
+  }
+
+  /** An agent that has WRITE_AS takes attributes in a WRITE too. */
+  attributes(attributes: FileAttributes): void {
+    if (this.#channel.verbs.has(Verb.WRITE_AS)) {
+      this.#stream.event(attributesEvent(attributes));
+      return;
+    }
+    this.#stream.cancel();
+    this.failed(lacksVerb(Verb.WRITE_AS));
   }
 
   end(): Promise<{ bytes: number }> {
@@ -77,7 +96,7 @@ export class FileUpload implements Upload, StreamHandler {
   }
 
   result(payload: Buffer): void {
-    const bytes = this.#verb === Verb.WRITE ? decodeTotal(payload) : this.#extracted(payload);
+    const bytes = this.#verb === Verb.EXTRACT ? this.#extracted(payload) : decodeTotal(payload);
     if (!this.#ending || bytes !== this.#stream.sentBytes) {
       throw new ProtocolError(`an upload of ${this.#stream.sentBytes} bytes acknowledged as ${bytes}`);
     }

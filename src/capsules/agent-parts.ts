@@ -1,11 +1,11 @@
 /** The parts of the agent that clients' actions use. A command cannot be started through another part than `exec`, which counts it. */
-import type { Agent } from "../agent/agent.ts";
+import type { Agent, FileVerbs } from "../agent/agent.ts";
 
 export interface AgentParts {
   exec: Pick<Agent, "run" | "start">;
   processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "attachFrom" | "logs" | "input">;
   pty: Pick<Agent, "pty" | "connect">;
-  files: Pick<Agent, "read" | "write" | "list" | "mkdir" | "remove" | "archive" | "extract">;
+  files: Pick<Agent, keyof FileVerbs>;
 }
 
 /** `begin` is called when a command was sent to the guest; the function that it returns, when `use` is disposed. */

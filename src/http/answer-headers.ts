@@ -32,6 +32,14 @@ const described = {
     description: "Top-level fields of the body that the operation does not know, percent-encoded, at most 20.",
     schema: { type: "string" },
   },
+  "Accept-Ranges": {
+    description: "The header Range is read.",
+    schema: { type: "string", const: "bytes" },
+  },
+  "Content-Range": {
+    description: "Of status 206: which bytes these are, and of how many. Of 416: of how many.",
+    schema: { type: "string", pattern: "^bytes ([0-9]+-[0-9]+|\\*)/[0-9]+$" },
+  },
   Allow: {
     description: "The path's methods.",
     schema: { type: "string", pattern: "^[A-Z]+(, [A-Z]+)*$" },

@@ -3,10 +3,10 @@ import { CapsuleError } from "../wire/errors.ts";
 import { bytesOfName } from "../wire/file-names.ts";
 
 /** Throws invalid_request unless the path is absolute, without NUL, encodable and not too long. */
-export function checkPath(path: string, maxBytes: number): string {
+export function checkPath(path: string, maxBytes: number, field = "path"): string {
   const problem = pathProblem(path, maxBytes);
   if (problem === undefined) return path;
-  throw new CapsuleError("invalid_request", `path ${problem}`, { details: { field: "path" } });
+  throw new CapsuleError("invalid_request", `${field} ${problem}`, { details: { field } });
 }
 
 function pathProblem(path: string, maxBytes: number): string | undefined {

@@ -90,6 +90,13 @@ function marked(names: readonly AnswerHeader[]): Json {
   return Object.fromEntries(names.map((name) => [name, { type: "string" }]));
 }
 
+/** Headers of refusals, by status. */
+const refusalHeaders: Record<number, AnswerHeader[]> = {
+  416: ["Content-Range"],
+  429: ["Retry-After"],
+  503: ["Retry-After"],
+};
+
 /** Error responses of a route, by status; codes with the same status share one. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
@@ -106,7 +113,10 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   codes.add("internal_error");
   const responses: Json = {};
   for (const [status, group] of Map.groupBy(codes, (code) => statusOf[code])) {
-    const headers = status === 429 || status === 503 ? marked(["Retry-After"]) : {};
+    const headers = marked([
+      ...(refusalHeaders[status] ?? []),
+      ...(config.headers ?? []).filter((name) => name === "Accept-Ranges"),
+    ]);
     responses[status] = { ...ErrorBody, description: group.join(", "), headers };
   }
   return responses;

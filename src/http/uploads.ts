@@ -3,9 +3,11 @@ import type { IncomingMessage } from "node:http";
 import type { Upload } from "../agent/agent.ts";
 import type { AgentParts } from "../capsules/agent-parts.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { accountMaxLength } from "../wire/file.ts";
 import { sendContinue } from "./expect-continue.ts";
 import { checkPath } from "./guest-path.ts";
 import { malformed, type Part, readParts } from "./multipart.ts";
+import { AttributeFields } from "./upload-attributes.ts";
 
 /** Time without a byte from the client after which the upload fails. */
 export const uploadStallMs = 120_000;
@@ -30,6 +32,8 @@ export async function receiveFile(
   sendContinue(request);
   let path: string | undefined;
   let upload: Upload | undefined;
+  const fields = new AttributeFields();
+  let isLate = false; // the path stands behind the file
   signal.addEventListener("abort", () => upload?.cancel());
   try {
     for await (const part of readParts(chunksOf(request), boundary)) {
@@ -37,15 +41,20 @@ export async function receiveFile(
         if (path !== undefined) throw malformed("it has two paths");
         path = checkPath(await textOf(part, 4 * options.pathMaxBytes), options.pathMaxBytes);
         options.onPath(path);
-        upload?.target(path);
+        isLate = upload !== undefined;
       } else if (part.name === "file") {
         if (upload !== undefined) throw malformed("it has two files");
-        upload = agent.write(path);
+        upload = agent.write(path, fields.takeNew());
         await copy(part, upload, options);
+      } else if (fields.has(part.name)) {
+        fields.set(part.name, await textOf(part, 4 * accountMaxLength));
       }
     }
     if (path === undefined) throw malformed("it has no field path");
     if (upload === undefined) throw malformed("it has no field file");
+    const late = fields.takeNew();
+    if (late !== undefined) upload.attributes(late);
+    if (isLate) upload.target(path);
     await upload.end();
   } catch (error) {
     upload?.cancel();

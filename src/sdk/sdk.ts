@@ -27,7 +27,16 @@ export {
 } from "./errors.ts";
 export type { EventOptions } from "./events.ts";
 export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
-export { type FileContent, Files, type ListOptions } from "./files.ts";
+export {
+  type ChownOptions,
+  type FileContent,
+  Files,
+  type ListOptions,
+  type MoveOptions,
+  type ReadOptions,
+  type RecursiveOptions,
+  type WriteOptions,
+} from "./files.ts";
 export { type OutputChunk, OutputStream } from "./output-stream.ts";
 export { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 export type {

@@ -97,8 +97,8 @@ export class Transport {
     await this.#carry(request, (response) => response.arrayBuffer());
   }
 
-  bytes(request: Request): Promise<ArrayBuffer> {
-    return this.#carry(request, (response) => response.arrayBuffer());
+  answer(request: Request): Promise<{ status: number; body: ArrayBuffer }> {
+    return this.#carry(request, async (response) => ({ status: response.status, body: await response.arrayBuffer() }));
   }
 
   /** The time limit applies until the headers arrive; the body has none. */

@@ -18,6 +18,7 @@ export const statusOf = {
   name_reserved: 409,
   too_large: 413,
   unsupported_media_type: 415,
+  range_not_satisfiable: 416,
   quota_exceeded: 429,
   headers_too_large: 431,
   internal_error: 500,

@@ -17,6 +17,7 @@ import * as errors from "./sections/errors.ts";
 import * as events from "./sections/events.ts";
 import * as exec from "./sections/exec.ts";
 import * as execStream from "./sections/exec-stream.ts";
+import * as fileChanges from "./sections/file-changes.ts";
 import * as files from "./sections/files.ts";
 import * as image from "./sections/image.ts";
 import * as keptOutput from "./sections/kept-output.ts";
@@ -47,6 +48,7 @@ const sections = [
   keptOutput,
   archives,
   files,
+  fileChanges,
   operation,
   errors,
   capsules,

@@ -5,9 +5,13 @@ import { Readable } from "node:stream";
 import type {
   Agent,
   ArchiveRequest,
+  ByteRange,
   Command,
   CommandStream,
   Exit,
+  FileAttributes,
+  FileMove,
+  FileOwners,
   GuestEntry,
   GuestProcess,
   InputSink,
@@ -23,6 +27,7 @@ import type {
   Started,
   Upload,
 } from "../../src/agent/agent.ts";
+import { partOf } from "../../src/agent/byte-range.ts";
 import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
 import type { ErrorCode } from "../../src/wire/errors.ts";
 
@@ -174,6 +179,13 @@ export class FakeUpload implements Upload {
 
   target(path: string): void {
     this.path = path;
+  }
+
+  /** All that the upload was told. */
+  readonly told: FileAttributes[] = [];
+
+  attributes(attributes: FileAttributes): void {
+    this.told.push(attributes);
   }
 
   async end(): Promise<{ bytes: number }> {
@@ -332,17 +344,20 @@ export class FakeAgent implements Partial<Agent> {
   /** Number of cancelled listings. */
   readonly abandoned: string[] = [];
 
-  async read(path: string): Promise<{ size: number; body: Readable }> {
+  async read(path: string, _?: AbortSignal, range?: ByteRange): Promise<{ size: number; body: Readable }> {
     if (path === "/dir") throw failure("is_directory", "invalid_request", "/dir is a directory");
-    const content = this.#file(path);
+    const whole = this.#file(path);
+    const { first, count } = range === undefined ? { first: 0, count: whole.length } : partOf(range, whole.length);
+    const content = whole.subarray(first, first + count);
     const chunks = Array.from({ length: Math.ceil(content.length / 40_000) }, (_, i) =>
       content.subarray(i * 40_000, (i + 1) * 40_000),
     );
-    return { size: content.length, body: Readable.from(chunks, { objectMode: false }) };
+    return { size: whole.length, body: Readable.from(chunks, { objectMode: false }) };
   }
 
-  write(path: string | undefined): FakeUpload {
+  write(path: string | undefined, attributes?: FileAttributes): FakeUpload {
     const upload = new FakeUpload(this.files, path);
+    if (attributes !== undefined) upload.attributes(attributes);
     this.uploads.push(upload);
     this.onUpload(upload);
     return upload;
@@ -407,6 +422,32 @@ export class FakeAgent implements Partial<Agent> {
     this.extractions.push(upload);
     this.onExtraction(upload);
     return upload;
+  }
+
+  async stat(path: string): Promise<GuestEntry> {
+    return path === "/dir" ? entryOf("/dir", 4_096, 0o041777) : entryOf(path, this.#file(path).length, 0o100640);
+  }
+
+  async move({ from, to, overwrite }: FileMove): Promise<GuestEntry> {
+    const content = this.#file(from);
+    if (this.files.has(to) && !overwrite) throw failure("conflict", "conflict", `${to} exists already`);
+    this.files.delete(from);
+    this.files.set(to, content);
+    return this.stat(to);
+  }
+
+  /** Changes of mode and owner. */
+  readonly changed: unknown[] = [];
+
+  async chmod(path: string, mode: number, recursive: boolean): Promise<void> {
+    this.#file(path);
+    this.changed.push({ path, mode, recursive });
+  }
+
+  async chown(path: string, owners: FileOwners, recursive: boolean): Promise<void> {
+    this.#file(path);
+    if (owners.owner === "nobody-here") throw failure("invalid", "invalid_request", "there is no user nobody-here");
+    this.changed.push({ path, ...owners, recursive });
   }
 
   #file(path: string): Buffer {

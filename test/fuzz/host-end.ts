@@ -93,7 +93,7 @@ export class HostEnd {
     });
     this.#call("mkdir", channel.call(Verb.MKDIR, request(Verb.MKDIR).str("/x"), protocol.decodeEntry));
     this.#call("read", this.#read(channel));
-    const upload = new FileUpload(channel, "/x");
+    const upload = new FileUpload(channel, "/x", undefined);
     this.#call(
       "upload",
       upload.write(content).then(() => upload.end()),

@@ -70,6 +70,16 @@ fn root() -> Account {
     }
 }
 
+/// By name, or by number when no group has that name. A number needs no group.
+pub fn find_group(group: &[u8]) -> Option<u32> {
+    let text = load(GROUP);
+    let named = lines(&text).find_map(|fields| match fields[..] {
+        [name, _, gid, ..] if name == group => number(gid),
+        _ => None,
+    });
+    named.or_else(|| number(group).filter(|&gid| gid <= MAX_UID))
+}
+
 /// The agent's own account. Root does not depend on /etc/passwd.
 pub fn own() -> Account {
     // SAFETY: plain calls.

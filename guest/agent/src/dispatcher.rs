@@ -210,6 +210,10 @@ impl Dispatcher {
                 let input = Input::Target(path.to_vec());
                 self.tasks.add_input(id, input, &self.streams);
             }
+            (Message::Attributes(attributes), Some(Role::Work)) => {
+                let input = Input::Attributes(attributes);
+                self.tasks.add_input(id, input, &self.streams);
+            }
             _ => {}
         }
     }

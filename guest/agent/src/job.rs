@@ -1,12 +1,14 @@
 //! A job: work that may block, such as a file verb, done in bounded steps by worker threads. Between steps it is with the
 //! loop, which decides whether it may continue: while its data waits for the host, it may not.
 
+use crate::files::attributes::Attributes;
 use crate::protocol::Failure;
 
 /// A message from the host to a job.
 pub enum Input {
     Data(Vec<u8>),
     Target(Vec<u8>),
+    Attributes(Attributes),
     /// The total of the bytes sent.
     End(u64),
 }

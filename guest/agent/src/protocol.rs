@@ -64,6 +64,12 @@ verbs! {
     List = 34,
     Mkdir = 35,
     Remove = 36,
+    Stat = 37,
+    Move = 38,
+    Chmod = 39,
+    Chown = 40,
+    WriteAs = 41,
+    ReadRange = 42,
     Archive = 43,
     Extract = 44,
 }
@@ -88,6 +94,7 @@ pub mod event {
     pub const TAKEN: u16 = 18;
     pub const OPENED: u16 = 32;
     pub const TARGET: u16 = 33;
+    pub const ATTRIBUTES: u16 = 34;
 }
 
 pub mod notice {

@@ -144,6 +144,23 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub fn flag(&mut self) -> Field<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub fn optional_u32(&mut self) -> Field<Option<u32>> {
+        let value = if self.flag()? {
+            Some(self.u32()?)
+        } else {
+            None
+        };
+        Ok(value)
+    }
+
     /// The end mark must be the only byte left.
     pub fn finish(self) -> Field<()> {
         if self.bytes == [END_MARK] {

@@ -1,6 +1,7 @@
 //! The host's requests, which open streams, and its messages within a stream. Everything here only reads bytes;
 //! dispatcher.rs acts on the result.
 
+use crate::files::attributes::Attributes;
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};
 use crate::protocol::{channel, event, exec_flag, exec_mode, Command, Position, Selector, Verb};
@@ -86,30 +87,19 @@ impl<'a> Request<'a> {
                 position: Position::read(&mut fields)?,
             },
             Verb::Logs => Request::read_logs(&mut fields)?,
-            Verb::Read => Request::File(FileRequest::Read {
-                path: fields.str()?,
-            }),
-            Verb::Write => Request::File(FileRequest::Write {
-                path: fields.str()?,
-            }),
-            Verb::List => Request::File(FileRequest::List {
-                path: fields.str()?,
-                depth: fields.u32()?,
-                limit: fields.u32()?,
-            }),
-            Verb::Mkdir => Request::File(FileRequest::Mkdir {
-                path: fields.str()?,
-            }),
-            Verb::Remove => Request::File(FileRequest::Remove {
-                path: fields.str()?,
-            }),
-            Verb::Archive => Request::File(FileRequest::Archive {
-                paths: fields.list()?,
-                base: fields.optional()?,
-            }),
-            Verb::Extract => Request::File(FileRequest::Extract {
-                path: fields.str()?,
-            }),
+            Verb::Read
+            | Verb::Write
+            | Verb::List
+            | Verb::Mkdir
+            | Verb::Remove
+            | Verb::Stat
+            | Verb::Move
+            | Verb::Chmod
+            | Verb::Chown
+            | Verb::WriteAs
+            | Verb::ReadRange
+            | Verb::Archive
+            | Verb::Extract => Request::File(FileRequest::read(verb, &mut fields)?),
         };
         fields.finish()?;
         Ok(request)
@@ -170,6 +160,7 @@ pub enum Message<'a> {
     Resize { cols: u16, rows: u16 },
     Taken { total: u64 },
     Target { path: &'a [u8] },
+    Attributes(Attributes),
 }
 
 impl<'a> Message<'a> {
@@ -198,6 +189,7 @@ impl<'a> Message<'a> {
                 event::TARGET => Message::Target {
                     path: fields.str()?,
                 },
+                event::ATTRIBUTES => Message::Attributes(Attributes::read(&mut fields)?),
                 _ => return Err(Malformed),
             },
             _ => return Err(Malformed),

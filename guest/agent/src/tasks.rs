@@ -16,8 +16,8 @@ use crate::workers::{Report, Ticket, Workers};
 const MAX_TASKS: usize = 256;
 /// A job does not continue while this much of its data is queued.
 const QUEUE_BYTES: usize = 256 * 1024;
-/// TARGETs and ENDs that may wait for a job; a correct host sends one of each.
-const MAX_MARKS: usize = 3;
+/// Events and ENDs that may wait for a job; a correct host sends one TARGET, one END, and ATTRIBUTES at most twice.
+const MAX_MARKS: usize = 4;
 
 struct Task {
     ticket: Ticket,
@@ -120,8 +120,13 @@ impl Tasks {
         }
     }
 
+    /// On threads, since a job may remove a tree when it is dropped.
     pub fn clear(&mut self) {
-        self.tasks.clear();
+        for task in std::mem::take(&mut self.tasks).into_values() {
+            if let Some(job) = task.job {
+                self.workers.drop_job(job);
+            }
+        }
     }
 
     pub fn take_reports(&mut self, streams: &mut Streams) {

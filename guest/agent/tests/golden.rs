@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use capsule_agent::files::attributes::Attributes;
 use capsule_agent::files::entries::entry;
+use capsule_agent::files::reading::Range;
+use capsule_agent::files::request::FileRequest;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader, Writer};
@@ -91,7 +94,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_archives", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_files", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -356,6 +359,70 @@ fn requests_for_kept_output_are_decoded() {
         };
         assert_eq!((selector, channel, tail), expected);
     }
+}
+
+#[test]
+fn file_requests_are_decoded() {
+    let frames = golden();
+    let read = |name: &str| {
+        let (_, _, _, bytes) = payload(&frames, name);
+        let mut fields = Reader::new(&bytes);
+        let verb = read_verb(&mut fields);
+        let request = FileRequest::read(verb, &mut fields);
+        fields.finish().unwrap();
+        format!("{:?}", request.unwrap())
+    };
+    let path = format!("path: {:?}", b"/root/a");
+    assert_eq!(read("open_stat"), format!("Stat {{ {path} }}"));
+    let to = format!("from: {:?}, to: {:?}", b"/root/a", b"/tmp/b");
+    assert_eq!(
+        read("open_move"),
+        format!("Move {{ {to}, overwrites: true }}")
+    );
+    assert_eq!(
+        read("open_chmod"),
+        format!("Chmod {{ {path}, mode: 2541, is_recursive: false }}")
+    );
+    let owner = format!("owner: Some({:?}), group: None", b"builder");
+    assert_eq!(
+        read("open_chown"),
+        format!("Chown {{ {path}, {owner}, is_recursive: true }}")
+    );
+    let file = format!("path: {:?}", b"/root/a file");
+    assert_eq!(
+        read("open_write_as"),
+        format!("Write {{ {file}, has_attributes: true }}")
+    );
+    let passwd = format!("path: {:?}", b"/etc/passwd");
+    for (name, range) in [
+        ("open_read_range", Range::From { first: 5, last: 9 }),
+        (
+            "open_read_rest",
+            Range::From {
+                first: 5,
+                last: u64::MAX,
+            },
+        ),
+        ("open_read_last", Range::Last(7)),
+    ] {
+        let expected = format!("Read {{ {passwd}, range: Some({range:?}) }}");
+        assert_eq!(read(name), expected);
+    }
+    let attributes = |name: &str| {
+        let (_, _, _, bytes) = payload(&frames, name);
+        let mut fields = Reader::new(&bytes);
+        assert_eq!(fields.u16(), Ok(event::ATTRIBUTES));
+        let attributes = Attributes::read(&mut fields).unwrap();
+        fields.finish().unwrap();
+        attributes
+    };
+    let all = Attributes {
+        has_parents: true,
+        mode: Some(0o640),
+        owner: Some(b"1000".to_vec()),
+    };
+    assert_eq!(attributes("event_attributes"), all);
+    assert_eq!(attributes("event_attributes_none"), Attributes::default());
 }
 
 #[test]

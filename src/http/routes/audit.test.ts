@@ -82,6 +82,12 @@ describe("the audit log", () => {
     await doing(["process.list", id, null, 200], "GET", `${path}/processes`);
     await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
     await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
+    const move = { json: { from: "/root/b", to: "/root/e" } };
+    await doing(["file.move", id, "/root/b → /root/e", 200], "POST", `${path}/files/move`, move);
+    const mode = { json: { path: "/root/e", mode: "600" } };
+    await doing(["file.chmod", id, "/root/e", 204], "POST", `${path}/files/chmod`, mode);
+    const owner = { json: { path: "/root/e", owner: "0" } };
+    await doing(["file.chown", id, "/root/e", 204], "POST", `${path}/files/chown`, owner);
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
     const change = { json: { name: "web", labels: {}, other: 1 } };
     await doing(["capsule.update", id, "name, labels", 200], "PATCH", path, change);

@@ -53,6 +53,189 @@ describe("files/read", () => {
   }
 });
 
+describe("the header Range", () => {
+  const size = 100_000;
+  const content = Buffer.from(Array.from({ length: size }, (_, i) => ((i * 7) % 95) + 32));
+
+  /** As RFC 9110 has it, written apart from the server's code. */
+  function reference(range: string): [number, string | undefined, Buffer | undefined] {
+    const [unit, spec = ""] = range.split("=");
+    const [first = "", last = "", ...more] = spec.split("-");
+    const isNumber = (text: string) => text === "" || /^[0-9]+$/.test(text);
+    const isOne = unit?.toLowerCase() === "bytes" && spec.includes("-") && more.length === 0;
+    if (!isOne || !isNumber(first) || !isNumber(last) || (first === "" && last === ""))
+      return [200, undefined, content];
+    const from = first === "" ? Math.max(0, size - Number(last)) : Number(first);
+    const to = first === "" || last === "" ? size - 1 : Math.min(Number(last), size - 1);
+    if (first !== "" && last !== "" && Number(last) < Number(first)) return [200, undefined, content];
+    if (from >= size) return [416, `bytes */${size}`, undefined];
+    return [206, `bytes ${from}-${to}/${size}`, content.subarray(from, to + 1)];
+  }
+
+  const edges = ["", "0", "1", "65535", "65536", "99999", "100000", "100001", "9007199254740993", "9".repeat(30)];
+  const ranges = [
+    ...edges.flatMap((first) => edges.map((last) => `bytes=${first}-${last}`)),
+    ...["bytes=0-1,4-5", "bytes=0-1, 4-5", "items=0-1", "bytes", "bytes=", "bytes=a-b", "bytes=-1-2", "bytes=1", "0-1"],
+    ...["Bytes=5-6", "bytes=+1-2", "bytes=0x1-2", "bytes=1.5-2"],
+  ];
+
+  for (const verb of ["read", "stream/read"]) {
+    test(`${verb} answers as the reference does`, async () => {
+      const { api, id, agent } = await setUp();
+      agent.files.set("/f", content);
+      for (const range of ranges) {
+        const [status, contentRange, bytes] = reference(range);
+        const path = `/v1/capsules/${id}/files/${verb}`;
+        const reply = await api.call("POST", path, { json: { path: "/f" }, headers: { range } });
+        assert.deepEqual([reply.status, reply.headers["content-range"]], [status, contentRange], range);
+        assert.equal(reply.headers["accept-ranges"], "bytes");
+        if (bytes === undefined) assert.equal(reply.json.error.code, "range_not_satisfiable");
+        else assert.ok(Buffer.from(reply.text).equals(bytes), range);
+        if (status === 206) assert.equal(reply.headers["content-length"], String(bytes?.length));
+      }
+    });
+
+    test(`${verb}: of an empty file 416, of one with a validator everything`, async () => {
+      const { api, id, agent } = await setUp();
+      agent.files.set("/empty", Buffer.alloc(0));
+      agent.files.set("/f", content);
+      const read = (path: string, headers: Record<string, string>) =>
+        api.call("POST", `/v1/capsules/${id}/files/${verb}`, { json: { path }, headers });
+      const empty = await read("/empty", { range: "bytes=0-" });
+      assert.deepEqual([empty.status, empty.headers["content-range"]], [416, "bytes */0"]);
+      assert.equal((await read("/f", { range: "bytes=0-1", "if-range": '"x"' })).status, 200);
+      assert.equal((await read("/no", { range: "bytes=0-1" })).status, 404);
+    });
+  }
+});
+
+describe("files/stat, move, chmod, chown", () => {
+  test("stat is the entry; move is that of the new place", async () => {
+    const { agent, post } = await setUp();
+    agent.files.set("/dir/a", Buffer.from("abc"));
+    const { status, json } = await post("stat", { path: "/dir/a" });
+    assert.deepEqual([status, json.entry.name, json.entry.size], [200, "a", 3]);
+    assert.equal((await post("stat", { path: "/no" })).status, 404);
+    agent.files.set("/dir/b", Buffer.from("b"));
+    const taken = await post("move", { from: "/dir/a", to: "/dir/b" });
+    assert.deepEqual([taken.status, taken.json.error.code], [409, "conflict"]);
+    const moved = await post("move", { from: "/dir/a", to: "/dir/b", overwrite: true });
+    assert.deepEqual([moved.status, moved.json.entry.path], [200, "/dir/b"]);
+    assert.deepEqual([...agent.files.keys()], ["/dir/b"]);
+  });
+
+  test("modes are octal, owners names or numbers", async () => {
+    const { agent, post } = await setUp();
+    agent.files.set("/f", Buffer.alloc(0));
+    assert.equal((await post("chmod", { path: "/f", mode: "4755" })).status, 204);
+    assert.equal((await post("chmod", { path: "/f", mode: "640", recursive: true })).status, 204);
+    assert.equal((await post("chown", { path: "/f", owner: "builder", group: "100" })).status, 204);
+    assert.equal((await post("chown", { path: "/f", owner: null, group: "0", recursive: true })).status, 204);
+    assert.deepEqual(agent.changed, [
+      { path: "/f", mode: 0o4755, recursive: false },
+      { path: "/f", mode: 0o640, recursive: true },
+      { path: "/f", owner: "builder", group: "100", recursive: false },
+      { path: "/f", owner: undefined, group: "0", recursive: true },
+    ]);
+    assert.equal((await post("chown", { path: "/f", owner: "nobody-here" })).status, 400);
+    assert.equal((await post("chmod", { path: "/no", mode: "600" })).status, 404);
+  });
+
+  for (const [verb, json, field] of [
+    ["chmod", { path: "/f", mode: 420 }, "mode"],
+    ["chmod", { path: "/f", mode: "64" }, "mode"],
+    ["chmod", { path: "/f", mode: "0o644" }, "mode"],
+    ["chmod", { path: "/f", mode: "888" }, "mode"],
+    ["chmod", { path: "/f", mode: "07777" }, "mode"],
+    ["chmod", { path: "/f" }, ""],
+    ["chown", { path: "/f" }, "owner"],
+    ["chown", { path: "/f", owner: "" }, "owner"],
+    ["chown", { path: "/f", owner: 0 }, "owner"],
+    ["move", { from: "/f", to: "x" }, "to"],
+    ["move", { from: "f", to: "/x" }, "from"],
+    ["move", { from: "/f", to: `/${"x".repeat(4_096)}` }, "to"],
+    ["move", { from: "/f", to: "/x", overwrite: "yes" }, "overwrite"],
+    ["stat", { path: "f" }, "path"],
+  ] as const) {
+    test(`${verb} of ${JSON.stringify(json).slice(0, 60)} is 400`, async () => {
+      const { agent, post } = await setUp();
+      agent.files.set("/f", Buffer.alloc(0));
+      const reply = await post(verb, json);
+      assert.equal(reply.status, 400);
+      assert.equal(reply.json.error.details?.field ?? "", field);
+      assert.deepEqual([[...agent.files.keys()], agent.changed], [["/f"], []]);
+    });
+  }
+});
+
+describe("the fields parents, mode and owner of a form", () => {
+  const attributes = [
+    ["parents", "true"],
+    ["mode", "0640"],
+    ["owner", "builder"],
+  ] as [string, string][];
+  const all = { parents: true, mode: 0o640, owner: "builder" };
+
+  for (const verb of ["write", "stream/write"]) {
+    test(`${verb}: they may stand before the file or behind it`, async () => {
+      const { agent, send } = await setUp();
+      const [path, file] = [["path", "/f"] as [string, string], ["file", "x"] as [string, string]];
+      const [parents, mode, owner] = attributes as [[string, string], [string, string], [string, string]];
+      for (const parts of [
+        [path, ...attributes, file],
+        [...attributes, file, path],
+        [path, file, ...attributes],
+        [parents, file, mode, path, owner],
+        [path, file],
+      ])
+        assert.equal((await send(verb, parts)).status, 204);
+      const told = agent.uploads.map((upload) => upload.told);
+      assert.deepEqual(told, [[all], [all], [all], [{ parents: true }, all], []]);
+    });
+
+    for (const [name, value] of [
+      ["parents", "yes"],
+      ["parents", ""],
+      ["mode", "rwx"],
+      ["mode", "64"],
+      ["owner", ""],
+      ["owner", "a\0b"],
+      ["owner", "x".repeat(257)],
+    ] as [string, string][]) {
+      test(`${verb}: ${name}=${JSON.stringify(value).slice(0, 20)} is 400 in either place, and nothing is written`, async () => {
+        const { agent, send } = await setUp();
+        for (const parts of [
+          [
+            ["path", "/f"],
+            [name, value],
+            ["file", "x"],
+          ],
+          [
+            ["path", "/f"],
+            ["file", "x"],
+            [name, value],
+          ],
+        ] as [string, string][][]) {
+          const { status, json } = await send(verb, parts);
+          assert.deepEqual([status, json.error.details.field], [400, name]);
+        }
+        assert.equal(agent.files.size, 0);
+      });
+    }
+  }
+
+  test("a field that comes twice is 400", async () => {
+    const { send } = await setUp();
+    const reply = await send("write", [
+      ["path", "/f"],
+      ["mode", "600"],
+      ["mode", "600"],
+      ["file", "x"],
+    ]);
+    assert.match(reply.json.error.message, /two fields mode/);
+  });
+});
+
 describe("files/list, mkdir, remove", () => {
   test("entries have all fields, and modes as ls writes them", async () => {
     const { agent, post } = await setUp();

@@ -70,7 +70,11 @@ impl Extraction {
                         result: empty(),
                     };
                 }
-                Input::Target(_) => return Err(self.failure(damaged("it has a second path"))),
+                Input::Target(_) | Input::Attributes(_) => {
+                    return Err(
+                        self.failure(damaged("it comes with a second path or with attributes"))
+                    )
+                }
             }
         }
         self.tree = Some(tree);

@@ -1,7 +1,7 @@
-//! READ: a regular file, up to the size it had when it was opened.
+//! READ and READ_RANGE: a regular file or a part of it, up to the size it had when it was opened.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -11,13 +11,45 @@ use crate::frames::HEADER_BYTES;
 use crate::job::{Input, Job, Next, Progress};
 use crate::memory;
 use crate::protocol::{empty, event, Code, Failure};
-use crate::record::Writer;
+use crate::record::{Malformed, Reader, Writer};
 
 /// With the headers of its four frames 256 KiB, which the port takes in eight writes of equal size.
 const STEP_BYTES: u64 = 4 * (64 * 1024 - HEADER_BYTES as u64);
 
+/// Bytes of a file, by their positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Up to and with `last`, which may lie behind the end.
+    From { first: u64, last: u64 },
+    /// So many at the end.
+    Last(u64),
+}
+
+impl Range {
+    pub fn read(fields: &mut Reader) -> Result<Range, Malformed> {
+        let is_from_end = fields.flag()?;
+        let (first, last) = (fields.u64()?, fields.u64()?);
+        if is_from_end {
+            return Ok(Range::Last(first));
+        }
+        Ok(Range::From { first, last })
+    }
+
+    /// First byte and count in a file of this size; the count is 0 where the range lies behind its end.
+    fn within(self, size: u64) -> (u64, u64) {
+        match self {
+            Range::Last(count) => (size - count.min(size), count.min(size)),
+            Range::From { first, last } => {
+                let end = last.saturating_add(1).min(size);
+                (first.min(size), end.saturating_sub(first))
+            }
+        }
+    }
+}
+
 pub struct Reading {
     path: PathBuf,
+    range: Option<Range>,
     open: Option<Open>,
 }
 
@@ -28,12 +60,16 @@ struct Open {
 }
 
 impl Reading {
-    pub fn new(path: PathBuf) -> Reading {
-        Reading { path, open: None }
+    pub fn new(path: PathBuf, range: Option<Range>) -> Reading {
+        Reading {
+            path,
+            range,
+            open: None,
+        }
     }
 
     fn open(&self) -> Result<(Open, u64), Failure> {
-        let file = OpenOptions::new()
+        let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(&self.path)
@@ -46,11 +82,16 @@ impl Reading {
         if !meta.is_file() {
             return Err(invalid(path, "is not a regular file"));
         }
-        // Files in /proc have size 0 and content.
-        let left = if meta.len() == 0 {
-            u64::MAX
-        } else {
-            meta.len()
+        let left = match (meta.len(), self.range) {
+            // Files in /proc have size 0 and content. They are read as a whole.
+            (0, _) => u64::MAX,
+            (size, None) => size,
+            (size, Some(range)) => {
+                let (first, count) = range.within(size);
+                let found = file.seek(SeekFrom::Start(first));
+                found.map_err(|error| self.failure(&error))?;
+                count
+            }
         };
         Ok((Open { file, left }, meta.len()))
     }
@@ -110,5 +151,23 @@ impl Job for Reading {
     fn step(&mut self, _: Vec<Input>) -> Progress {
         self.try_step()
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_to_the_file() {
+        let from = |first, last| Range::From { first, last }.within(10);
+        assert_eq!(from(0, 0), (0, 1));
+        assert_eq!(from(3, 5), (3, 3));
+        assert_eq!(from(9, u64::MAX), (9, 1));
+        assert_eq!(from(10, 12).1, 0);
+        assert_eq!(from(u64::MAX, u64::MAX).1, 0);
+        assert_eq!(Range::Last(3).within(10), (7, 3));
+        assert_eq!(Range::Last(11).within(10), (0, 10));
+        assert_eq!(Range::Last(0).within(10).1, 0);
     }
 }

@@ -9,6 +9,29 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use crate::files::location::{open_dir, Location};
 use crate::sys::{self, check};
 
+/// Mode and owner that the client asks for.
+#[derive(Clone, Copy, Default)]
+pub struct Asked {
+    pub mode: Option<u32>,
+    pub ids: Option<(u32, u32)>,
+}
+
+impl Asked {
+    /// To a file that is written in place and otherwise keeps both.
+    pub fn apply(self, file: &File) -> io::Result<()> {
+        // SAFETY: plain calls. The mode comes last, since a change of owner clears bits of it.
+        unsafe {
+            if let Some((uid, gid)) = self.ids {
+                check(libc::fchown(file.as_raw_fd(), uid, gid))?;
+            }
+            if let Some(mode) = self.mode {
+                check(libc::fchmod(file.as_raw_fd(), mode))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Removed when dropped, unless it has been renamed.
 pub struct Temporary {
     dir: OwnedFd,
@@ -70,17 +93,18 @@ impl Temporary {
         Ok(())
     }
 
-    /// Replaces the file at the target and takes over its owner and mode; a new file gets 0644. EXDEV leaves it as it was.
-    pub fn rename(&mut self, to: &Location) -> io::Result<()> {
+    /// Replaces the file at the target. Without `asked` it takes over that file's owner and mode; a new file gets 0644. EXDEV
+    /// leaves it as it was.
+    pub fn rename(&mut self, to: &Location, asked: Asked) -> io::Result<()> {
         let old = to.stat()?;
         let fd = self.file.as_raw_fd();
         // SAFETY: plain calls. The mode comes last, since a change of owner clears bits of it.
         unsafe {
-            if let Some(old) = old {
-                check(libc::fchown(fd, old.st_uid, old.st_gid))?;
+            if let Some((uid, gid)) = asked.ids.or(old.map(|old| (old.st_uid, old.st_gid))) {
+                check(libc::fchown(fd, uid, gid))?;
             }
             let mode = old.map_or(0o644, |old| old.st_mode & 0o7777);
-            check(libc::fchmod(fd, mode))?;
+            check(libc::fchmod(fd, asked.mode.unwrap_or(mode)))?;
         }
         self.check_written()?;
         let (dir, to_dir) = (self.dir.as_raw_fd(), to.dir.as_raw_fd());
@@ -136,7 +160,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
         Temporary::create(&location.dir)
             .unwrap()
-            .rename(&location)
+            .rename(&location, Asked::default())
             .unwrap();
         let mode = || {
             std::fs::metadata(dir.join("file"))
@@ -149,7 +173,7 @@ mod tests {
         std::fs::set_permissions(dir.join("file"), PermissionsExt::from_mode(0o4711)).unwrap();
         Temporary::create(&location.dir)
             .unwrap()
-            .rename(&location)
+            .rename(&location, Asked::default())
             .unwrap();
         assert_eq!(mode(), 0o4711);
         std::fs::remove_dir_all(&dir).unwrap();
@@ -170,7 +194,7 @@ mod tests {
         }
         file.file().write_all(b"content").unwrap();
         file.shorten(7).unwrap();
-        file.rename(&location).unwrap();
+        file.rename(&location, Asked::default()).unwrap();
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
         std::fs::remove_dir_all(&dir).unwrap();
     }

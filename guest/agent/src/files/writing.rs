@@ -1,4 +1,4 @@
-//! WRITE: the content goes into a temporary file, which replaces the target once all bytes have come. A target that is
+//! WRITE and WRITE_AS: the content goes into a temporary file, which replaces the target once all bytes have come. A target that is
 //! itself a mount point cannot be replaced: the content is copied into it.
 
 use std::fs::File;
@@ -6,10 +6,11 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::files::attributes::{make_parents, own, Attributes};
 use crate::files::location::Location;
 use crate::files::mount_points::is_mount_point;
 use crate::files::paths::{failure, invalid, named, normalize};
-use crate::files::temporary::Temporary;
+use crate::files::temporary::{Asked, Temporary};
 use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
@@ -43,8 +44,14 @@ impl Copy {
 }
 
 pub struct Writing {
-    /// The path of the request, until the first step.
+    /// The path, until the target is found.
     path: Option<Vec<u8>>,
+    /// Attributes will follow before the content.
+    has_attributes: bool,
+    has_parents: bool,
+    /// Directories made for this file.
+    made: Vec<PathBuf>,
+    asked: Asked,
     target: Option<Target>,
     content: Option<Temporary>,
     written: u64,
@@ -54,9 +61,13 @@ pub struct Writing {
 
 impl Writing {
     /// Without a path, a TARGET will follow.
-    pub fn new(path: &[u8]) -> Writing {
+    pub fn new(path: &[u8], has_attributes: bool) -> Writing {
         Writing {
             path: (!path.is_empty()).then(|| path.to_vec()),
+            has_attributes,
+            has_parents: false,
+            made: Vec::new(),
+            asked: Asked::default(),
             target: None,
             content: None,
             written: 0,
@@ -66,8 +77,8 @@ impl Writing {
     }
 
     fn try_step(&mut self, inputs: Vec<Input>) -> Result<Progress, Failure> {
-        if let Some(path) = self.path.take() {
-            self.set_target(&path)?;
+        if !self.has_attributes {
+            self.find_target(false)?;
         }
         let mut consumed = 0;
         for input in inputs {
@@ -76,11 +87,16 @@ impl Writing {
                     return Err(Failure::new(Code::Invalid, "content goes on after its end"));
                 }
                 Input::Data(bytes) => {
+                    self.find_target(false)?;
                     self.write(&bytes)?;
                     consumed += bytes.len();
                 }
-                Input::Target(path) if self.target.is_none() => self.set_target(&path)?,
+                Input::Target(path) if self.target.is_none() && self.path.is_none() => {
+                    self.path = Some(path);
+                    self.find_target(false)?;
+                }
                 Input::Target(path) => return Err(invalid(path, "is a second target")),
+                Input::Attributes(attributes) => self.take(&attributes)?,
                 Input::End(total) => self.complete(total)?,
             }
         }
@@ -95,16 +111,36 @@ impl Writing {
         })
     }
 
-    fn set_target(&mut self, path: &[u8]) -> Result<(), Failure> {
-        if path.last() == Some(&b'/') {
-            return Err(named(Code::IsDirectory, path, "names a directory"));
-        }
-        let path = normalize(path).map_err(|failure| match failure.code {
-            // `..` is part of the parent directory's path.
-            Code::NotFound => invalid(path, NO_PARENT),
-            _ => failure,
-        })?;
-        let location = Location::find(&path).map_err(|error| parent_failure(&path, &error))?;
+    fn take(&mut self, attributes: &Attributes) -> Result<(), Failure> {
+        self.has_parents = attributes.has_parents;
+        self.asked = Asked {
+            mode: attributes.mode.map(|mode| mode & 0o7777),
+            ids: attributes.ids()?,
+        };
+        own(&self.made, self.asked.ids).map_err(|error| self.failure(&error))
+    }
+
+    /// Before the end, a missing parent is no failure yet: the client may still ask for it to be made.
+    fn find_target(&mut self, is_last: bool) -> Result<(), Failure> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let path = clean(path)?;
+        let location = match Location::find(&path) {
+            Err(error) if is_missing(&error) && self.has_parents => {
+                self.made = make_parents(&path, self.asked.ids)
+                    .map_err(|error| parent_failure(&path, &error))?;
+                Location::find(&path)
+            }
+            Err(error) if is_missing(&error) && !is_last => return Ok(()),
+            found => found,
+        };
+        let location = location.map_err(|error| parent_failure(&path, &error))?;
+        self.path = None;
+        self.set_target(path, location)
+    }
+
+    fn set_target(&mut self, path: PathBuf, location: Location) -> Result<(), Failure> {
         let known = location.stat().map_err(|error| failure(&path, &error))?;
         let shown = path.as_os_str().as_bytes();
         match known.map(|stat| stat.st_mode & libc::S_IFMT) {
@@ -149,6 +185,7 @@ impl Writing {
             let message = format!("{total} bytes were sent, {} arrived", self.written);
             return Err(Failure::new(Code::Invalid, message));
         }
+        self.find_target(true)?;
         if self.target.is_none() {
             return Err(Failure::new(Code::Invalid, "the content has no path"));
         }
@@ -169,7 +206,7 @@ impl Writing {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         };
         let Some(copy) = &self.copy else {
-            self.copy = match begin_copy(content, target)? {
+            self.copy = match begin_copy(content, target, self.asked)? {
                 None => {
                     self.content = None;
                     return Ok(self.done());
@@ -183,7 +220,11 @@ impl Writing {
         if copied < COPY_BYTES {
             match self.copy.take() {
                 Some(Copy::Beside(temporary)) => self.content = Some(temporary),
-                _ => return Ok(self.done()),
+                Some(Copy::InPlace(file)) => {
+                    self.asked.apply(&file)?;
+                    return Ok(self.done());
+                }
+                None => return Ok(self.done()),
             }
         }
         Ok(Next::Continue)
@@ -212,14 +253,14 @@ impl Writing {
 }
 
 /// Renames the content to the target. Where that is not possible, returns where to copy it.
-fn begin_copy(content: &mut Temporary, target: &Target) -> io::Result<Option<Copy>> {
+fn begin_copy(content: &mut Temporary, target: &Target, asked: Asked) -> io::Result<Option<Copy>> {
     let location = &target.location;
     if target.is_mount_point {
         let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = sys::open_at(&location.dir, &location.name, flags)?;
         return Ok(Some(Copy::InPlace(File::from(file))));
     }
-    match content.rename(location) {
+    match content.rename(location, asked) {
         Ok(()) => Ok(None),
         // Two mounts, which may be of one file system.
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
@@ -234,6 +275,22 @@ impl Job for Writing {
         self.try_step(inputs)
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
     }
+}
+
+/// The path to write to, whose end is the file's name.
+fn clean(path: &[u8]) -> Result<PathBuf, Failure> {
+    if path.last() == Some(&b'/') {
+        return Err(named(Code::IsDirectory, path, "names a directory"));
+    }
+    normalize(path).map_err(|failure| match failure.code {
+        // `..` is part of the parent directory's path.
+        Code::NotFound => invalid(path, NO_PARENT),
+        _ => failure,
+    })
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOENT)
 }
 
 fn parent_failure(path: &Path, error: &io::Error) -> Failure {

@@ -1,9 +1,9 @@
-/** Lists directories. */
-import { FileListing, ListBody } from "../../../wire/file.ts";
+/** Lists directories, and shows single entries. */
+import { FileListing, ListBody, OneEntry, PathBody } from "../../../wire/file.ts";
 import { CapsuleParams } from "../../../wire/schema.ts";
 import { TeamSemaphore } from "../../access/in-flight.ts";
 import { addAuditDetails } from "../../audit-trail.ts";
-import { onClosed, requestSignal } from "../../client-gone.ts";
+import { guestReplyMs, onClosed, requestSignal } from "../../client-gone.ts";
 import { entryBody } from "../../file-entry.ts";
 import { checkPath } from "../../guest-path.ts";
 import { JsonListing } from "../../large-answer.ts";
@@ -15,7 +15,12 @@ export const listingsMax = 8;
 
 export const fileListSection: Section = { chapter: "Files", register };
 
-function register(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
+function register(app: App, context: RouteContext): void {
+  listRoute(app, context);
+  statRoute(app, context);
+}
+
+function listRoute(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
   const semaphore = new TeamSemaphore(listingsMax);
   app.post(
     "/capsules/:id/files/list",
@@ -49,6 +54,33 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
         await agent.list({ path, depth, entriesMax, bytesMax }, listing, signal);
         return listing.send(reply);
       });
+    },
+  );
+}
+
+function statRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+  app.post(
+    "/capsules/:id/files/stat",
+    {
+      config: {
+        action: "files",
+        audit: { action: "file.list", read: true },
+        refuses: ["quota_exceeded", "agent_error", "conflict"],
+      },
+      schema: {
+        summary: "Get a file's entry; a link at the end is not followed",
+        params: CapsuleParams,
+        body: PathBody,
+        response: { 200: OneEntry },
+      },
+    },
+    async (request, reply) => {
+      const { identity, params, body } = request;
+      addAuditDetails(request, { subject: body.path });
+      const found = await capsules.use(identity.teamId, params.id, "files", (agent) =>
+        agent.stat(checkPath(body.path, limits.path_max_bytes), requestSignal(reply, guestReplyMs)),
+      );
+      return { entry: entryBody(found) };
     },
   );
 }

@@ -4,7 +4,7 @@ import { PathBody } from "../../../wire/file.ts";
 import { CapsuleParams } from "../../../wire/schema.ts";
 import { addAuditDetails } from "../../audit-trail.ts";
 import { Bytes, bytesType } from "../../bytes.ts";
-import { requestSignal } from "../../client-gone.ts";
+import { RangeHeader, readFile } from "../../file-range.ts";
 import { checkPath } from "../../guest-path.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
@@ -25,15 +25,23 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
         config: {
           action: "files",
           audit: { action: "file.read", read: true },
-          refuses: ["quota_exceeded", "agent_error"],
+          headers: ["Accept-Ranges", "Content-Range"],
+          refuses: ["quota_exceeded", "agent_error", "conflict", "range_not_satisfiable"],
         },
-        schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } },
+        schema: {
+          summary,
+          params: CapsuleParams,
+          headers: RangeHeader,
+          body: PathBody,
+          response: { 200: Bytes, 206: Bytes },
+        },
       },
       async (request, reply) => {
         addAuditDetails(request, { subject: request.body.path });
         return await capsules.use(request.identity.teamId, request.params.id, "files", async (agent) => {
-          const { body } = await agent.read(checkPath(request.body.path, limits.path_max_bytes), requestSignal(reply));
-          return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
+          const path = checkPath(request.body.path, limits.path_max_bytes);
+          const file = await readFile(agent, path, request, reply);
+          return reply.type(bytesType).send(asStream || file.isPart ? file.body : await wholeIfSmall(file.body));
         });
       },
     );

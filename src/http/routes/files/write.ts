@@ -28,7 +28,7 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
         config: {
           action: "files",
           audit: { action: "file.write" },
-          refuses: ["quota_exceeded", "agent_error", "no_space"],
+          refuses: ["quota_exceeded", "agent_error", "conflict", "no_space"],
         },
         bodyLimit: Math.min(fileMaxBytes + formMaxBytes, Number.MAX_SAFE_INTEGER),
         validatorCompiler: () => () => true, // receiveFile checks the form as it arrives
