@@ -18,6 +18,7 @@ import type { RunEnd, Runs } from "./runs.ts";
 import { encodeLabels, type Labels, labelsOf, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import { originOf, type Transitions } from "./transitions.ts";
+import { UrlSecrets } from "./url-secrets.ts";
 
 export interface CreateRequest {
   /** Default: none. */
@@ -62,11 +63,13 @@ export interface CapsulesOptions {
 }
 
 export class Capsules {
+  readonly urlSecrets: UrlSecrets;
   readonly #options: CapsulesOptions;
   #isClosing = false;
 
   constructor(options: CapsulesOptions) {
     this.#options = options;
+    this.urlSecrets = new UrlSecrets(options.store);
   }
 
   /**

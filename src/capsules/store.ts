@@ -78,6 +78,16 @@ export class CapsuleStore {
     return this.#rows.idNamed(teamId, name);
   }
 
+  /** The secret of a capsule of any team; null: none was made yet. Undefined: there is no such capsule, or it is being destroyed. */
+  urlSecret(id: string): Uint8Array | null | undefined {
+    return this.get(id)?.intent === "destroy" ? undefined : this.#rows.urlSecret(id);
+  }
+
+  /** Sets the secret of a capsule that has none. */
+  setUrlSecret(id: string, secret: Uint8Array): void {
+    this.#rows.setUrlSecret(id, secret);
+  }
+
   ofTeam(teamId: string): Capsule[] {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }

@@ -94,6 +94,8 @@ export class CapsuleRows {
   readonly #runningMemory: StatementSync;
   readonly #liveByTeam: StatementSync;
   readonly #counts: StatementSync;
+  readonly #urlSecret: StatementSync;
+  readonly #setUrlSecret: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
   constructor(database: Database) {
@@ -146,6 +148,8 @@ export class CapsuleRows {
       `SELECT team_id AS teamId, COUNT(*) AS count FROM capsules WHERE ${isLive} GROUP BY team_id`,
     );
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
+    this.#urlSecret = database.prepare("SELECT url_secret AS secret FROM capsules WHERE id = ?");
+    this.#setUrlSecret = database.prepare("UPDATE capsules SET url_secret = ? WHERE id = ? AND url_secret IS NULL");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
     );
@@ -291,6 +295,16 @@ export class CapsuleRows {
   forgetTombstones(beforeMs: number, folders: readonly string[], most = tombstonesMax): void {
     const parameters = { beforeMs, most, folders: JSON.stringify(folders) };
     withoutSync(this.#database, () => this.#forgetTombstones.run(parameters));
+  }
+
+  /** Under which URLs of its files are signed; null: none was made yet. Undefined: there is no such capsule. */
+  urlSecret(id: string): Uint8Array | null | undefined {
+    return (this.#urlSecret.get(id) as { secret: Uint8Array | null } | undefined)?.secret;
+  }
+
+  /** Sets the secret of a capsule that has none. */
+  setUrlSecret(id: string, secret: Uint8Array): void {
+    this.#setUrlSecret.run(secret, id);
   }
 
   remove(id: string): void {

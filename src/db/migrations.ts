@@ -130,6 +130,10 @@ export const steps = [
   CREATE UNIQUE INDEX capsule_names ON capsules (team_id, name) WHERE name IS NOT NULL;
   CREATE UNIQUE INDEX capsules_in_sequence ON capsules (team_id, sequence);
   `,
+  // Under which URLs of a capsule's files are signed; null until the first one is made.
+  `
+  ALTER TABLE capsules ADD COLUMN url_secret BLOB;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -64,6 +64,7 @@ export class TeamRows {
   readonly #insertKey: StatementSync;
   readonly #live: StatementSync;
   readonly #isLive: StatementSync;
+  readonly #liveById: StatementSync;
   readonly #keys: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #forget: StatementSync;
@@ -82,6 +83,7 @@ export class TeamRows {
        VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt, :madeBy, :isSession)`,
     );
     this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = :hash AND ${isLive}`);
+    this.#liveById = database.prepare(`SELECT ${keySelection} WHERE k.id = :keyId AND ${isLive}`);
     this.#isLive = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND ${isLive}`);
     this.#keys = database.prepare(`SELECT ${keySelection} ORDER BY t.name, k.created_at, k.id`);
     this.#ofTeam = database.prepare(
@@ -138,6 +140,11 @@ export class TeamRows {
   /** The key with this hash (SHA-256 in hexadecimal digits), unless it was revoked or has expired. */
   liveKey(hash: string, now: number): KeyRow | undefined {
     return this.#live.get({ hash: Buffer.from(hash, "hex"), now }) as KeyRow | undefined;
+  }
+
+  /** The key with this id, unless it was revoked or has expired. */
+  liveKeyById(keyId: string, now: number): KeyRow | undefined {
+    return this.#liveById.get({ keyId, now }) as KeyRow | undefined;
   }
 
   /** The team's live keys, oldest first. */

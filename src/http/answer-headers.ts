@@ -36,6 +36,14 @@ const described = {
     description: "The header Range is read.",
     schema: { type: "string", const: "bytes" },
   },
+  "Content-Disposition": {
+    description: "A browser stores the file under this name and shows it nowhere.",
+    schema: { type: "string", pattern: "^attachment; filename=" },
+  },
+  "Content-Security-Policy": {
+    description: "A browser runs nothing of the file.",
+    schema: { type: "string", const: "sandbox; default-src 'none'" },
+  },
   "Content-Range": {
     description: "Of status 206: which bytes these are, and of how many. Of 416: of how many.",
     schema: { type: "string", pattern: "^bytes ([0-9]+-[0-9]+|\\*)/[0-9]+$" },

@@ -14,6 +14,7 @@ import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
+import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
@@ -112,9 +113,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
     drainMs = 10_000,
     stallMs = defaultStallMs,
   } = options;
-  const tickets = OneTimeTokens.socketTickets();
-  const connections = connectionLimit(options);
-  const authentication = new Authentication({ teams: services.teams, tickets, connections }, limits);
+  const [tickets, connections] = [OneTimeTokens.socketTickets(), connectionLimit(options)];
+  const signedUrls = new SignedUrls(services);
+  const authentication = new Authentication({ teams: services.teams, tickets, signedUrls, connections }, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
   const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
@@ -167,7 +168,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
 
-  registerRoutes(app, services, options, { authentication, tickets, inFlight, connections });
+  registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections });
   return app;
 }
 
@@ -183,7 +184,7 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
   });
 }
 
-interface Access extends Pick<RouteContext, "authentication" | "tickets" | "inFlight"> {
+interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight"> {
   connections: ConnectionLimit;
 }
 

@@ -3,6 +3,7 @@ import { guestLimits } from "../agent/guest-limits.ts";
 import { labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import { archivePathsMax } from "../wire/file.ts";
+import { urlMaxSec } from "../wire/file-url.ts";
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
 import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
@@ -53,6 +54,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     body_max_sec: bodyArrivalMs / 1_000,
     open_body_max_bytes: openBodyMaxBytes,
     form_max_bytes: formMaxBytes,
+    url_max_sec: urlMaxSec,
     upload_stall_max_sec: uploadStallMs / 1_000,
     read_stall_max_sec: connection.stallMs / 1_000,
     guest_reply_max_sec: guestReplyMs / 1_000,

@@ -67,6 +67,7 @@ function requireOneHost({ raw: { rawHeaders } }: FastifyRequest): void {
 
 function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: boolean): void {
   reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
+  if (request.routeOptions.config?.signed === true) reply.header("cache-control", "no-store");
   if (hasTls) reply.header("strict-transport-security", `max-age=${hstsMaxAgeSec}`);
 }
 

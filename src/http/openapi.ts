@@ -34,7 +34,7 @@ export function describeApi(app: App, version: string): void {
         ...schema,
         ...(schema?.body === undefined ? {} : { body: withNulls(schema.body) }),
         tags: [chapterOf(route)],
-        security: route.config?.open ? [] : [{ apiKey: [] }],
+        security: route.config?.open || route.config?.signed ? [] : [{ apiKey: [] }],
         response: { ...successes(route), ...refusals(route) },
       },
     }),
@@ -97,6 +97,9 @@ const refusalHeaders: Record<number, AnswerHeader[]> = {
   503: ["Retry-After"],
 };
 
+/** Headers of a route that its refusals have too. */
+const ofAllAnswers: ReadonlySet<AnswerHeader> = new Set(["Accept-Ranges", "Cache-Control"]);
+
 /** Error responses of a route, by status; codes with the same status share one. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
@@ -115,7 +118,7 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   for (const [status, group] of Map.groupBy(codes, (code) => statusOf[code])) {
     const headers = marked([
       ...(refusalHeaders[status] ?? []),
-      ...(config.headers ?? []).filter((name) => name === "Accept-Ranges"),
+      ...(config.headers ?? []).filter((name) => ofAllAnswers.has(name)),
     ]);
     responses[status] = { ...ErrorBody, description: group.join(", "), headers };
   }

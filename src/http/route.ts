@@ -37,6 +37,8 @@ declare module "fastify" {
     action?: Action;
     /** A WebSocket: accepts a ticket instead of a key. */
     socket?: true;
+    /** Takes a signature in its query instead of a key; see access/signed-urls.ts. */
+    signed?: true;
     /** Leaves an entry in the audit log. */
     audit?: AuditRule;
     /** Set by the section that the route is in. */

@@ -10,6 +10,8 @@ import { fileChangesSection } from "./routes/files/change.ts";
 import { fileExtractSection } from "./routes/files/extract.ts";
 import { fileListSection } from "./routes/files/list.ts";
 import { fileReadsSection } from "./routes/files/read.ts";
+import { signedUrlsSection } from "./routes/files/signed.ts";
+import { fileUrlSection } from "./routes/files/url.ts";
 import { fileWritesSection } from "./routes/files/write.ts";
 import { keysSection } from "./routes/keys.ts";
 import { metricsSection } from "./routes/metrics.ts";
@@ -42,8 +44,10 @@ const v1: readonly Section[] = [
   ptySocketSection,
   signInSection,
   limitsSection,
+  fileUrlSection,
   fileWritesSection,
   fileExtractSection,
+  signedUrlsSection,
 ];
 
 export const sections: readonly Section[] = [...unversioned, ...v1];

@@ -7,7 +7,15 @@ import type { ServiceState } from "../wire/health.ts";
 
 export type TeamsService = Pick<
   Teams,
-  "authenticate" | "isLive" | "onRevoked" | "keysOf" | "issueKey" | "issueSessionKey" | "revokeKeyOf"
+  | "authenticate"
+  | "holderOf"
+  | "now"
+  | "isLive"
+  | "onRevoked"
+  | "keysOf"
+  | "issueKey"
+  | "issueSessionKey"
+  | "revokeKeyOf"
 >;
 
 export type CapsulesService = Pick<
@@ -27,6 +35,7 @@ export type CapsulesService = Pick<
   | "resume"
   | "destroy"
   | "usage"
+  | "urlSecrets"
   | "onEnd"
   | "onChange"
 >;

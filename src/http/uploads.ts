@@ -6,6 +6,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { accountMaxLength } from "../wire/file.ts";
 import { sendContinue } from "./expect-continue.ts";
 import { checkPath } from "./guest-path.ts";
+import { announcesBody } from "./json-body.ts";
 import { malformed, type Part, readParts } from "./multipart.ts";
 import { AttributeFields } from "./upload-attributes.ts";
 
@@ -58,6 +59,28 @@ export async function receiveFile(
     await upload.end();
   } catch (error) {
     upload?.cancel();
+    throw error;
+  }
+}
+
+/** The same of a body that is the content. */
+export async function receiveRaw(
+  agent: AgentParts["files"],
+  request: IncomingMessage,
+  path: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const upload = agent.write(path);
+  signal.addEventListener("abort", () => upload.cancel());
+  try {
+    if (announcesBody(request)) {
+      sendContinue(request);
+      for await (const chunk of chunksOf(request)) await upload.write(chunk);
+      if (request.complete === false) throw new CapsuleError("invalid_request", "the body ended early");
+    }
+    await upload.end();
+  } catch (error) {
+    upload.cancel();
     throw error;
   }
 }

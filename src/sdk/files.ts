@@ -59,6 +59,19 @@ export interface ChownOptions extends RecursiveOptions {
   group?: string | number;
 }
 
+export interface UrlOptions extends CallOptions {
+  /** GET reads the file; PUT writes it, with the content as the request's body. Default: GET. */
+  method?: "GET" | "PUT";
+  /** Life of the URL in seconds, at most a week. Default: 3 600. */
+  expiresSec?: number;
+}
+
+export interface SignedUrl {
+  url: string;
+  /** ISO 8601. */
+  expiresAt: string;
+}
+
 export class Files {
   readonly #transport: Transport;
   readonly #capsulePath: string;
@@ -177,6 +190,13 @@ export class Files {
     const json = { path, owner: textOf(owner), group: textOf(group), recursive };
     const request = { method: "POST", path: `${this.#path}/chown`, json, repeat: "always" } as const;
     await this.#transport.done({ ...unlimited, ...request, ...options });
+  }
+
+  /** A URL that reads or writes the file without a key, until it expires or the key or capsule ends. Give it to whom may do that. */
+  async url(path: string, { method, expiresSec, ...options }: UrlOptions = {}): Promise<SignedUrl> {
+    const json = { path, method, expires_sec: expiresSec };
+    const request = { method: "POST", path: `${this.#path}/url`, json, repeat: "always" } as const;
+    return camelKeys(await this.#transport.json({ ...request, ...options }));
   }
 
   /** Creates the directory and its parents. No error when it exists. */

@@ -35,6 +35,8 @@ export {
   type MoveOptions,
   type ReadOptions,
   type RecursiveOptions,
+  type SignedUrl,
+  type UrlOptions,
   type WriteOptions,
 } from "./files.ts";
 export { type OutputChunk, OutputStream } from "./output-stream.ts";

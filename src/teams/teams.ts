@@ -196,6 +196,18 @@ export class Teams {
     return revoked;
   }
 
+  /** The holder of a key with this id; undefined when it is unknown, revoked (by any process) or expired. */
+  holderOf(keyId: string): Identity | undefined {
+    const row = this.#rows.liveKeyById(keyId, this.#now());
+    if (row === undefined) return undefined;
+    return { teamId: row.teamId, keyId: row.id, keyName: row.label, team: row.team };
+  }
+
+  /** Epoch milliseconds, by a clock that is never set back: the times at which credentials end are compared with it. */
+  now(): number {
+    return this.#now();
+  }
+
   /** Neither revoked, by any process, nor expired. */
   isLive(keyId: string): boolean {
     return this.#rows.isLive(keyId, this.#now());

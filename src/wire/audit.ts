@@ -26,6 +26,7 @@ export const auditActions = [
   "file.move",
   "file.chmod",
   "file.chown",
+  "file.url",
   "file.archive",
   "file.extract",
   "key.create",

@@ -4,7 +4,7 @@ import type { Limits } from "./limits.ts";
 import { Nullable, Text } from "./schema.ts";
 
 const standIns = "A byte that is no UTF-8 stands as the character U+10F800 + byte.";
-const GuestPath = Type.String({
+export const GuestPath = Type.String({
   pattern: "^/[^\\u0000]*$",
   description: `Absolute, inside the capsule. ${standIns}`,
 });

@@ -134,6 +134,7 @@ const fixedLimits = {
   body_max_sec: "longest arrival of a JSON body",
   open_body_max_bytes: "JSON body of a request to an endpoint without a key",
   form_max_bytes: "fields and headers of an upload's form, without the file",
+  url_max_sec: "life of a signed URL of a file",
   upload_stall_max_sec: "longest pause of an upload",
   read_stall_max_sec: "time in which a client that has an answer to read reads 64 KiB of it, or the rest",
   guest_reply_max_sec:

@@ -1,5 +1,5 @@
 /**
- * Identifies the team behind a request, by API key or by one-time ticket, and applies the rate limits. Both happen before
+ * Identifies the team behind a request, by API key, one-time ticket or signed URL, and applies the rate limits. Both happen before
  * the body is read, so that a flood of refused requests costs little.
  */
 import type { FastifyRequest } from "fastify";
@@ -11,6 +11,7 @@ import type { ConnectionLimit } from "./connection-limit.ts";
 import { NetworkLimiter } from "./network-limiter.ts";
 import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
+import type { SignedUrls } from "./signed-urls.ts";
 
 /** Bucket sizes, in seconds of each rate. */
 export const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
@@ -25,6 +26,7 @@ export const credentialRate = { perMin: 20, burst: 1_000 };
 export interface AuthenticationOptions {
   teams: TeamsService;
   tickets: OneTimeTokens;
+  signedUrls: SignedUrls;
   /** Is told of each request with a valid key. */
   connections: Pick<ConnectionLimit, "authenticated">;
 }
@@ -39,6 +41,7 @@ function keyOf({ headers }: FastifyRequest): string | undefined {
 export class Authentication {
   readonly #teams: TeamsService;
   readonly #tickets: OneTimeTokens;
+  readonly #signedUrls: SignedUrls;
   readonly #connections: AuthenticationOptions["connections"];
   readonly #perKey: RateLimiter;
   readonly #perTeam: RateLimiter;
@@ -49,10 +52,11 @@ export class Authentication {
   /** Requests to open routes, per network. */
   readonly #anonymous: NetworkLimiter;
 
-  constructor({ teams, tickets, connections }: AuthenticationOptions, limits: Limits) {
+  constructor({ teams, tickets, signedUrls, connections }: AuthenticationOptions, limits: Limits) {
     this.#teams = teams;
     this.#connections = connections;
     this.#tickets = tickets;
+    this.#signedUrls = signedUrls;
     const { requests_per_sec: perKey, refused_keys_per_sec: refusals, open_requests_per_sec: anonymous } = limits;
     const perTeam = perKey * teamRateFactor;
     this.#perKey = new RateLimiter(perKey, perKey * burstSec.keys);
@@ -66,10 +70,7 @@ export class Authentication {
    * quota_exceeded. A request with a valid key is not charged to its address, which clients may share.
    */
   identify(request: FastifyRequest): Identity {
-    const key = keyOf(request);
-    const identity = key === undefined ? this.#ticketHolder(request) : this.#teams.authenticate(key);
-    if (identity === undefined)
-      throw this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid");
+    const identity = request.routeOptions.config.signed === true ? this.#urlHolder(request) : this.#keyHolder(request);
     this.#connections.authenticated(request.raw, identity.teamId);
     const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
@@ -132,6 +133,27 @@ export class Authentication {
     const refusal = this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is not valid");
     if (refusal.code === "quota_exceeded") throw refusal;
     return false;
+  }
+
+  #keyHolder(request: FastifyRequest): Identity {
+    const key = keyOf(request);
+    const identity = key === undefined ? this.#ticketHolder(request) : this.#teams.authenticate(key);
+    if (identity === undefined)
+      throw this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid");
+    return identity;
+  }
+
+  /** An unknown capsule counts as a wrong signature does. */
+  #urlHolder(request: FastifyRequest): Identity {
+    let unknown: unknown;
+    try {
+      const identity = this.#signedUrls.holder(request);
+      if (identity !== undefined) return identity;
+    } catch (error) {
+      unknown = error;
+    }
+    const refusal = this.refusal(request, "this URL is not valid, was changed, or has expired; ask for another one");
+    throw refusal.code === "quota_exceeded" ? refusal : (unknown ?? refusal);
   }
 
   /** A ticket ends with the key that requested it. */

@@ -177,6 +177,30 @@ export const fileChanges = section(import.meta, "moving files, modes and owners"
     });
   }
 
+  test("a signed URL reads or writes its file without a key, and ends with its capsule", async () => {
+    await using other = await client.capsule();
+    const mint = async (json: object): Promise<string> =>
+      (await client.expect(200, "POST", `${other.path}/files/url`, { json })).json.url;
+    const [read, write] = [await mint({ path: "/root/ü f" }), await mint({ path: "/root/ü f", method: "PUT" })];
+    const content = "0123456789".repeat(100_000);
+    assert.equal((await fetch(write, { method: "PUT", body: content })).status, 204);
+    const whole = await fetch(read);
+    assert.deepEqual([whole.status, whole.headers.get("cache-control")], [200, "no-store"]);
+    assert.match(whole.headers.get("content-disposition") ?? "", /^attachment; .*UTF-8''%C3%BC%20f$/);
+    assert.ok((await whole.text()) === content);
+    const part = await fetch(read, { headers: { range: "bytes=999995-" } });
+    assert.deepEqual([part.status, await part.text()], [206, "56789"]);
+    assert.equal((await fetch(write)).status, 401);
+    assert.equal((await fetch(read.replace("f&", "g&"))).status, 401);
+    await other.pause();
+    assert.equal((await fetch(read)).status, 409);
+    assert.ok((await mint({ path: "/x" })) !== "");
+    await other.resume();
+    assert.equal((await fetch(read)).status, 200);
+    await other.destroy();
+    assert.equal((await fetch(read)).status, 404);
+  });
+
   describe("Range", () => {
     for (const verb of ["read", "stream/read"]) {
       test(`${verb}: 206, 416 or everything`, async () => {

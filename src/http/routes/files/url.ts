@@ -1,0 +1,59 @@
+/** Makes signed URLs of files; signed.ts answers them. */
+import type { FastifyRequest } from "fastify";
+import { CapsuleError } from "../../../wire/errors.ts";
+import { SignedUrl, UrlBody, urlDefaultSec } from "../../../wire/file-url.ts";
+import { CapsuleParams } from "../../../wire/schema.ts";
+import { addAuditDetails } from "../../audit-trail.ts";
+import { checkPath } from "../../guest-path.ts";
+import type { App } from "../../route.ts";
+import type { RouteContext, Section } from "../../section.ts";
+import { timestamp } from "../../timestamps.ts";
+
+export const fileUrlSection: Section = { chapter: "Files", register };
+
+function register(app: App, { limits, signedUrls }: RouteContext): void {
+  app.post(
+    "/capsules/:id/files/url",
+    {
+      config: {
+        action: "read",
+        audit: { action: "file.url" },
+        headers: ["Cache-Control"],
+        refuses: ["quota_exceeded"],
+      },
+      schema: {
+        summary: "Make a URL that reads or writes one file without a key",
+        params: CapsuleParams,
+        body: UrlBody,
+        response: { 200: SignedUrl },
+      },
+    },
+    (request, reply) => {
+      const { identity, params, body } = request;
+      const { method = "GET", expires_sec: expiresSec = urlDefaultSec } = body;
+      addAuditDetails(request, { subject: body.path });
+      const path = checkPath(body.path, limits.path_max_bytes);
+      const origin = originOf(request);
+      const expiresAt = signedUrls.now() + expiresSec * 1_000;
+      const grant = { method, capsuleId: params.id, path, expiresAt, keyId: identity.keyId };
+      const url = origin + signedUrls.pathOf(identity.teamId, grant);
+      reply.header("cache-control", "no-store").send({ url, expires_at: timestamp(expiresAt) });
+    },
+  );
+}
+
+const hostPattern = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$/;
+
+/**
+ * The address that the request came to: its Host header, behind a trusted proxy X-Forwarded-Host and X-Forwarded-Proto, and
+ * without a header the socket's own address. Throws invalid_request.
+ */
+export function originOf({ protocol, host, socket }: Pick<FastifyRequest, "protocol" | "host" | "socket">): string {
+  const { localAddress = "127.0.0.1", localPort } = socket;
+  const own = `${localAddress.includes(":") ? `[${localAddress}]` : localAddress}:${localPort}`;
+  const name = host || own;
+  if (!hostPattern.test(name)) {
+    throw new CapsuleError("invalid_request", "the Host header is no host and port, so the URL would lead nowhere");
+  }
+  return `${protocol === "https" ? "https" : "http"}://${name}`;
+}
