@@ -118,17 +118,22 @@ export const commands: Commands = {
     load: async () => (await import("./shell.ts")).shell,
   },
   cp: {
-    usage: "[--quiet] SRC ID:DST | ID:SRC DST",
+    usage: "[--quiet] SRC… ID:DST | ID:SRC… DST",
     meaning: "copy files and folders in or out; - is standard input or output",
     details:
-      "Folders are copied recursively, with modes, also setgid and sticky of folders; links stay links. A relative path " +
+      "Folders are copied recursively, with modes, also setgid and sticky of folders; links stay links. Several sources go " +
+      "into a folder. A relative path " +
       "in a capsule starts at the home directory. Nothing is written outside of DST, whatever file names the capsule reports.",
-    options: { quiet: { short: "q", meaning: "show no progress" } },
-    words: [2, 2],
+    options: {
+      quiet: { short: "q", meaning: "show no progress" },
+      recursive: { short: "r", meaning: "as without it: folders are copied with all in them" },
+    },
+    words: [2, 1_000],
     completes: "path",
     examples: [
       ["capsule cp src ID:/work/", "a folder, into another"],
       ["capsule cp ID:/work/out.csv .", "a file, out"],
+      ["capsule cp -r src test ID:/work", "several, into a folder"],
       ["tar c . | capsule cp - ID:/work/all.tar", "standard input"],
       ["capsule cp ID:/var/log/app.log - | less", "standard output"],
     ],

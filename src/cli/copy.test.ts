@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { entryOf, LocalCapsule } from "../../test/fakes/local-capsule.ts";
+import { type Member, pax, tar } from "../../test/tar.ts";
 import { download } from "./download.ts";
 import { Progress } from "./progress.ts";
 import { upload } from "./upload.ts";
@@ -43,30 +44,35 @@ function inDirection(direction: "in" | "out", { capsule }: { capsule: LocalCapsu
 }
 type LocalCapsuleOf = ReturnType<typeof LocalCapsule.make>["capsule"];
 
-for (const direction of ["in", "out"] as const) {
-  describe(`a copy ${direction}`, () => {
+const ways = (["in", "out"] as const).flatMap((direction) =>
+  [false, true].map((asArchive) => ({ direction, asArchive })),
+);
+
+for (const { direction, asArchive } of ways) {
+  const way = `${direction}${asArchive ? "-as-archive" : ""}`;
+  describe(`a copy ${way}`, () => {
     test("has the modes of files and folders, of folders also setgid and sticky", async () => {
-      const tree = await makeTree(`tree-${direction}`);
-      const copy = inDirection(direction, LocalCapsule.make());
-      await copy(tree, join(folder, `copy-${direction}`));
-      assert.deepEqual(await modesIn(join(folder, `copy-${direction}`)), modes);
+      const tree = await makeTree(`tree-${way}`);
+      const copy = inDirection(direction, LocalCapsule.make(asArchive));
+      await copy(tree, join(folder, `copy-${way}`));
+      assert.deepEqual(await modesIn(join(folder, `copy-${way}`)), modes);
     });
 
     test("of a folder into one that is there gives it and its files the new modes", async () => {
-      const tree = await makeTree(`again-${direction}`);
-      const copy = inDirection(direction, LocalCapsule.make());
-      const target = join(folder, `into-${direction}`);
+      const tree = await makeTree(`again-${way}`);
+      const copy = inDirection(direction, LocalCapsule.make(asArchive));
+      const target = join(folder, `into-${way}`);
       await mkdir(target);
       await copy(tree, target);
-      for (const path of ["", "shared", "shared/sticky"]) await chmod(join(target, `again-${direction}`, path), 0o2777);
-      for (const path of ["shared/key", "run", "plain"]) await chmod(join(target, `again-${direction}`, path), 0o666);
+      for (const path of ["", "shared", "shared/sticky"]) await chmod(join(target, `again-${way}`, path), 0o2777);
+      for (const path of ["shared/key", "run", "plain"]) await chmod(join(target, `again-${way}`, path), 0o666);
       await copy(tree, target);
-      assert.deepEqual(await modesIn(join(target, `again-${direction}`)), modes);
+      assert.deepEqual(await modesIn(join(target, `again-${way}`)), modes);
     });
 
     test("of one file has its mode, without setuid and setgid", async () => {
-      const [from, to] = [join(folder, `file-${direction}`), join(folder, `file-to-${direction}`)];
-      const copy = inDirection(direction, LocalCapsule.make());
+      const [from, to] = [join(folder, `file-${way}`), join(folder, `file-to-${way}`)];
+      const copy = inDirection(direction, LocalCapsule.make(asArchive));
       await writeFile(from, "text");
       for (const mode of [0o640, 0o755, 0o644, 0o4711, 0o400]) {
         await chmod(from, mode);
@@ -76,13 +82,14 @@ for (const direction of ["in", "out"] as const) {
     });
 
     test("is never wider than its mode while it is under way", async () => {
-      const tree = await makeTree(`under-way-${direction}`);
-      const target = join(folder, `under-way-to-${direction}`);
-      const made = LocalCapsule.make();
+      const tree = await makeTree(`under-way-${way}`);
+      const target = join(folder, `under-way-to-${way}`);
+      const made = LocalCapsule.make(asArchive);
       const wider: string[] = [];
       let chunks = 0;
       made.local.onChunk = async () => {
         chunks++;
+        if (asArchive && (await lstat(target).catch(() => undefined)) === undefined) return;
         for (const name of await readdir(target, { recursive: true })) {
           const found = await lstat(join(target, name));
           const path = name.endsWith(".part") ? "shared/key" : name; // the narrowest of the three
@@ -93,14 +100,15 @@ for (const direction of ["in", "out"] as const) {
         if (((await modeAt(target)) & 0o077) !== 0) wider.push(target);
       };
       await inDirection(direction, made)(tree, target);
-      assert.deepEqual([wider, chunks], [[], 3]);
+      assert.deepEqual([wider, chunks >= (asArchive ? 1 : 3)], [[], true]);
     });
   });
 }
 
-for (const direction of ["in", "out"] as const) {
-  test(`names of any bytes are copied ${direction} as they are, with their modes`, async () => {
-    const [tree, target] = [join(folder, `names-${direction}`), join(folder, `names-to-${direction}`)];
+for (const { direction, asArchive } of ways) {
+  const way = `${direction}${asArchive ? "-as-archive" : ""}`;
+  test(`names of any bytes are copied ${way} as they are, with their modes`, async () => {
+    const [tree, target] = [join(folder, `names-${way}`), join(folder, `names-to-${way}`)];
     const latin = Buffer.from("caf\xe9", "latin1");
     const names = [latin, Buffer.from("back\\slash"), Buffer.from("line\n"), Buffer.from("$(id) 'ü")];
     const at = (root: string, ...parts: Buffer[]) =>
@@ -111,7 +119,7 @@ for (const direction of ["in", "out"] as const) {
       await writeFile(at(tree, name, name), name, { mode: 0o600 });
       await symlink(name, at(tree, name, Buffer.from("link")));
     }
-    await inDirection(direction, LocalCapsule.make())(tree, target);
+    await inDirection(direction, LocalCapsule.make(asArchive))(tree, target);
     const sorted = (list: Buffer[]) => list.map((name) => name.toString("latin1")).sort();
     assert.deepEqual(sorted(await readdir(target, { encoding: "buffer" })), sorted(names));
     for (const name of names) {
@@ -147,4 +155,68 @@ test("a capsule that lists what is below a link has nothing written there", asyn
     await assert.rejects(copy(tree, join(folder, `lies-${permissions}`)), /but not its folder/);
     assert.deepEqual(await readdir(outside), []);
   }
+});
+
+test("a capsule's archive writes nothing outside of the target", async () => {
+  const outside = join(folder, "archive-outside");
+  await mkdir(outside);
+  await writeFile(join(outside, "secret"), "secret");
+  const root: Member = { name: "./", kind: "5", mode: 0o755 };
+  const way: Member = { name: "way", kind: "2", link: outside };
+  const hostile: Record<string, Buffer> = {
+    "..": tar(root, { name: "../pwned", content: "x" }),
+    "behind a link": tar(root, way, { name: "way/pwned", content: "x" }),
+    "behind a link that is a folder too": tar(
+      root,
+      way,
+      { name: "way/", kind: "5" },
+      { name: "way/pwned", content: "x" },
+    ),
+    "without its folder": tar(root, { name: "no/pwned", content: "x" }),
+    "a hard link outside": tar(root, { name: "hard", kind: "1", link: "../archive-outside/secret" }),
+    "a hard link to a link": tar(root, way, { name: "hard", kind: "1", link: "way" }),
+    "no folder": tar({ name: "./", content: "x" }),
+    "a pax name": tar(root, pax({ path: "a/../../pwned" }), { name: "a", content: "x" }),
+    "a wrong number": tar(root, { name: "a", size: Buffer.from("9x") }),
+    "a wrong record": tar(root, { name: "x", kind: "x", content: "99 path=a\n" }, { name: "a" }),
+    "a sparse map without an end": tar(root, pax({ "GNU.sparse.major": "1" }), {
+      name: "a",
+      content: "1".repeat(2_000),
+    }),
+    "a cut": tar(root, { name: "a", content: "x".repeat(5_000) }).subarray(0, 2_000),
+  };
+  for (const [name, bytes] of Object.entries(hostile)) {
+    const made = LocalCapsule.make(true);
+    made.local.madeUpArchive = bytes;
+    const tree = await makeTree(`archive-${name}`);
+    const target = join(folder, `archive-to-${name}`);
+    const seen = (await readdir(folder)).filter((entry) => !entry.startsWith("archive-to-"));
+    await inDirection("out", made)(tree, target).then(
+      () => assert.equal(name, "behind a link that is a folder too"),
+      (error) => assert.match(String(error), /archive|folder|cut/, name),
+    );
+    assert.deepEqual(await readdir(outside), ["secret"], name);
+    assert.deepEqual(
+      (await readdir(folder)).filter((entry) => !entry.startsWith("archive-to-")),
+      seen,
+      name,
+    );
+  }
+});
+
+test("a sparse file comes out with its holes, and times are kept", async () => {
+  const made = LocalCapsule.make(true);
+  made.local.madeUpArchive = tar(
+    { name: "./", kind: "5", mode: 0o755, mtime: 1_100_000_000 },
+    pax({ "GNU.sparse.major": "1", "GNU.sparse.name": "sparse", "GNU.sparse.realsize": "1000000000" }),
+    {
+      name: "x",
+      mtime: 1_000_000_000,
+      content: Buffer.concat([Buffer.from("1\n4096\n3\n".padEnd(512, "\0")), Buffer.from("end")]),
+    },
+  );
+  const target = join(folder, "sparse-out");
+  await inDirection("out", made)(await makeTree("sparse-in"), target);
+  const { size, blocks, mtimeMs } = await lstat(join(target, "sparse"));
+  assert.deepEqual([size, blocks < 100, mtimeMs, (await lstat(target)).mtimeMs], [1e9, true, 1e12, 1.1e12]);
 });

@@ -1,8 +1,10 @@
 /** `capsule cp`: files and folders in and out of a capsule; `-` is standard input or output. */
+import { stat } from "node:fs/promises";
+import type { Capsule } from "../sdk/sdk.ts";
 import type { Call } from "./command.ts";
 import { download, downloadToStandardOutput } from "./download.ts";
 import { exitCodes, Failure } from "./failures.ts";
-import { named } from "./names.ts";
+import { named, onDisk } from "./names.ts";
 import { Progress, type Tally } from "./progress.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
@@ -14,26 +16,24 @@ interface Remote {
 }
 
 export async function cp(call: Call): Promise<number> {
-  const [source, target] = call.words as [string, string];
-  const [from, to] = [remote(source), remote(target)];
-  if ((from === undefined) === (to === undefined))
-    throw new Failure(
-      "one side must be in a capsule, the other here",
-      "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE.",
-    );
-  const { id, path } = (from ?? to)!;
+  const [sources, target] = [call.words.slice(0, -1), call.words.at(-1)!];
+  const to = remote(target);
+  const id = idOf(sources, to);
   const client = await call.client();
   const capsule = await capsuleBy(client, id);
   const progress = new Progress(!call.isJson && !call.isSet("quiet") && target !== "-");
   const tally: Tally = { files: 0, links: 0, directories: 0 };
   try {
-    if (to !== undefined) {
-      if (source === "-") await uploadStandardInput(capsule, path, progress, tally);
-      else await upload(capsule, named(source), path, progress, tally);
-    } else if (target === "-") await downloadToStandardOutput(capsule, path, progress, tally);
-    else {
-      const { listDepthMax: deepest } = await client.limits();
-      await download({ capsule, deepest }, path, named(target), progress, tally);
+    if (sources.length > 1) await requireFolder(capsule, target, to);
+    for (const source of sources) {
+      const path = to?.path ?? remote(source)!.path;
+      if (to !== undefined && source === "-") await uploadStandardInput(capsule, path, progress, tally);
+      else if (to !== undefined) await upload(capsule, named(source), path, progress, tally);
+      else if (target === "-") await downloadToStandardOutput(capsule, path, progress, tally);
+      else {
+        const { listDepthMax: deepest } = await client.limits();
+        await download({ capsule, deepest }, path, named(target), progress, tally);
+      }
     }
   } finally {
     progress.ends();
@@ -42,6 +42,30 @@ export async function cp(call: Call): Promise<number> {
   else if (process.stderr.isTTY && !call.isSet("quiet") && tally.files + tally.links > 1)
     note(`${tally.files} files, ${tally.links} links and ${tally.directories} folders`);
   return exitCodes.done;
+}
+
+/** The capsule of one side; the other side is here. */
+function idOf(sources: string[], to: Remote | undefined): string {
+  const ids = new Set(sources.map((source) => remote(source)?.id));
+  const [id] = to === undefined ? ids : [to.id];
+  const isMixed = ids.size > 1 || (ids.has(undefined) ? to === undefined : to !== undefined);
+  if (isMixed || id === undefined)
+    throw new Failure(
+      "one side must be in a capsule, the other here",
+      "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE.",
+    );
+  return id;
+}
+
+/** Several sources go into a folder. */
+async function requireFolder(capsule: Capsule, target: string, to: Remote | undefined): Promise<void> {
+  const isFolder =
+    to === undefined
+      ? await stat(onDisk(named(target)))
+          .then((found) => found.isDirectory())
+          .catch(() => false)
+      : (await capsule.files.stat(to.path.replace(/(.)\/+$/, "$1")))?.type === "directory";
+  if (!isFolder) throw new Failure(`${target} is no folder; several sources are copied into one`);
 }
 
 /** `ID:PATH`, where a relative path starts at the home directory; undefined: a path of this machine. */

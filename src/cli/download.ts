@@ -9,12 +9,14 @@ import { chmod, lstat, mkdir, rename, rm, stat, symlink } from "node:fs/promises
 import { basename, dirname, join, normalize, posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import type { Capsule, FileEntry } from "../sdk/sdk.ts";
+import { type Capsule, type FileEntry, hasCode } from "../sdk/sdk.ts";
+import { TreeReceiver } from "./download-tree.ts";
 import { Failure } from "./failures.ts";
 import { keptMode, modeOf, modesOfCopy } from "./modes.ts";
 import { onDisk, readPaths, scriptWord } from "./names.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, print, printable } from "./screen.ts";
+import { membersOf } from "./tar-reader.ts";
 
 export async function downloadToStandardOutput(capsule: Capsule, source: string, progress: Progress, tally: Tally) {
   for await (const chunk of progress.counted(await bytesOf(capsule, source))) await print(chunk);
@@ -45,9 +47,31 @@ export async function download(
     await receive(capsule, bare, place, mode, progress, tally);
     return;
   }
-  const entries = await capsule.files.list(bare, { depth: deepest });
   await mkdir(onDisk(dirname(place)), { recursive: true });
+  if (await receiveArchive(capsule, bare, place, progress, tally)) return;
+  const entries = await capsule.files.list(bare, { depth: deepest });
   await receiveTree(capsule, { path: bare, mode: modeOf(entry) }, place, entries, progress, tally);
+}
+
+/** As one archive. False: the agent, in memory since an earlier release, makes none. */
+async function receiveArchive(
+  capsule: Capsule,
+  source: string,
+  place: string,
+  progress: Progress,
+  tally: Tally,
+): Promise<boolean> {
+  let archive: AsyncIterable<Uint8Array>;
+  try {
+    archive = (await capsule.files.archive(source, { base: source })) as unknown as AsyncIterable<Uint8Array>;
+  } catch (error) {
+    if (!hasCode(error, "conflict")) throw error;
+    return false;
+  }
+  const receiver = new TreeReceiver(place, progress, tally, makeFolder);
+  for await (const member of membersOf(archive)) await receiver.add(member);
+  await receiver.end();
+  return true;
 }
 
 function withoutSlash(path: string): string {

@@ -2,15 +2,16 @@
  * Files and folders of this machine into a capsule. Links stay links; modes are kept. The service gives a new file mode
  * 0644 and leaves an existing one its own, so files are made empty and given their mode before their content is sent.
  */
-import { createReadStream } from "node:fs";
+import { createReadStream, type Stats } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { basename, join, posix } from "node:path";
-import { type Capsule, nameFromBytes } from "../sdk/sdk.ts";
+import { type Capsule, hasCode, nameFromBytes } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 import { keptMode, newFileMode } from "./modes.ts";
 import { onDisk, readPaths, scriptWord } from "./names.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, printable } from "./screen.ts";
+import { type TarEntry, tarOf } from "./tar-writer.ts";
 
 /** Paths in the arguments of one command. */
 const pathsPerCommand = 200;
@@ -32,11 +33,21 @@ export async function upload(capsule: Capsule, source: string, target: string, p
     const mode = keptMode(found.mode, false);
     progress.expects(found.size);
     if (isNew && mode !== newFileMode) await capsule.files.write(place, ""); // the service says why it cannot be made
-    await send(capsule, isNew, [{ from: source, to: place, mode }], progress, tally);
+    await send(capsule, isNew, [{ from: source, to: place, mode, mtimeMs: found.mtimeMs }], progress, tally);
     return;
   }
   const plan = await survey(source, place);
   for (const { sizeBytes } of plan.files) progress.expects(sizeBytes);
+  try {
+    await sendTree(capsule, place, plan, progress);
+    tally.directories += plan.directories.length;
+    tally.files += plan.files.length;
+    tally.links += plan.links.length;
+    return;
+  } catch (error) {
+    // An agent that is in memory since an earlier release takes no archives, and says so before it gets any.
+    if (!hasCode(error, "conflict")) throw error;
+  }
   for (const { to } of plan.directories) {
     await capsule.files.mkdir(to);
     tally.directories++;
@@ -48,6 +59,20 @@ export async function upload(capsule: Capsule, source: string, target: string, p
     await run(capsule, 'ln -sfn -- "$1" "$2"', [pointsTo, to]);
     tally.links++;
   }
+}
+
+/** As one archive, into the folder that the tree stands in. */
+async function sendTree(capsule: Capsule, place: string, plan: Plan, progress: Progress): Promise<void> {
+  const into = posix.dirname(place);
+  await capsule.files.mkdir(into);
+  const nameOf = (path: string) => path.slice(into === "/" ? 1 : into.length + 1);
+  const entries: TarEntry[] = [
+    ...plan.directories.map(({ to, ...entry }) => ({ ...entry, kind: "directory" as const, name: nameOf(to) })),
+    ...plan.files.map(({ to, ...entry }) => ({ ...entry, kind: "file" as const, name: nameOf(to) })),
+    ...plan.links.map(({ to, ...entry }) => ({ ...entry, kind: "symlink" as const, name: nameOf(to), mode: 0o777 })),
+  ];
+  const onFile = ({ from = "" }: TarEntry) => progress.begins(from);
+  await capsule.files.extract(into, tarOf(entries, { onFile, onBytes: (count) => progress.moved(count) }));
 }
 
 interface Place {
@@ -72,6 +97,7 @@ async function placeFor(capsule: Capsule, source: string, target: string, isFold
 interface Entry {
   to: string;
   mode: number;
+  mtimeMs: number;
 }
 
 interface SourceFile extends Entry {
@@ -82,27 +108,32 @@ interface Plan {
   /** Parents before children. */
   directories: Entry[];
   files: (SourceFile & { sizeBytes: number })[];
-  links: { to: string; target: string }[];
+  links: { to: string; target: string; mtimeMs: number }[];
 }
 
 /** Links are not followed: the walk is finite and stays below the source. */
 async function survey(source: string, place: string): Promise<Plan> {
   const plan: Plan = { directories: [], files: [], links: [] };
-  const walk = async (from: string, to: string, mode: number): Promise<void> => {
-    plan.directories.push({ to, mode: keptMode(mode, true) });
+  const walk = async (from: string, to: string, { mode, mtimeMs }: Stats): Promise<void> => {
+    plan.directories.push({ to, mode: keptMode(mode, true), mtimeMs });
     const names = (await readdir(onDisk(from), { encoding: "buffer" })).map(nameFromBytes);
     for (const name of names.sort()) {
       const [inner, outer] = [join(from, name), posix.join(to, name)];
       const found = await lstat(onDisk(inner));
-      if (found.isDirectory()) await walk(inner, outer, found.mode);
+      if (found.isDirectory()) await walk(inner, outer, found);
       else if (found.isSymbolicLink())
-        plan.links.push({ to: outer, target: nameFromBytes(await readlink(onDisk(inner), "buffer")) });
-      else if (found.isFile())
-        plan.files.push({ from: inner, to: outer, mode: keptMode(found.mode, false), sizeBytes: found.size });
-      else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
+        plan.links.push({
+          to: outer,
+          target: nameFromBytes(await readlink(onDisk(inner), "buffer")),
+          mtimeMs: found.mtimeMs,
+        });
+      else if (found.isFile()) {
+        const mode = keptMode(found.mode, false);
+        plan.files.push({ from: inner, to: outer, mode, mtimeMs: found.mtimeMs, sizeBytes: found.size });
+      } else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
     }
   };
-  await walk(source, place, (await stat(onDisk(source))).mode);
+  await walk(source, place, await stat(onDisk(source)));
   return plan;
 }
 

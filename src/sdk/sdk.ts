@@ -28,6 +28,7 @@ export {
 export type { EventOptions } from "./events.ts";
 export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
 export {
+  type ArchiveOptions,
   type ChownOptions,
   type FileContent,
   Files,

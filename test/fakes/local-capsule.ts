@@ -5,7 +5,7 @@ import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onDisk } from "../../src/cli/names.ts";
 import { permissionsOf } from "../../src/http/file-entry.ts";
-import { type Capsule, type FileEntry, nameFromBytes } from "../../src/sdk/sdk.ts";
+import { type Capsule, type FileEntry, nameFromBytes, ServiceError } from "../../src/sdk/sdk.ts";
 
 type Content = string | AsyncIterable<Uint8Array | string>;
 
@@ -16,6 +16,7 @@ export class LocalCapsule {
   onChunk: (path: string) => Promise<void> = async () => {};
   /** Listed besides what is there. */
   readonly madeUp: FileEntry[] = [];
+  takesArchives = false;
 
   readonly files = {
     stat: async (path: string) => this.#entries(path, 0)[0],
@@ -33,18 +34,47 @@ export class LocalCapsule {
       await writeFile(onDisk(path), Buffer.concat(chunks));
       if (isNew) await chmod(onDisk(path), 0o644);
     },
+    /** As of an agent of an earlier release, unless `takesArchives`. */
+    extract: async (path: string, archive: AsyncIterable<Uint8Array>) => {
+      if (!this.takesArchives) throw new ServiceError("conflict", "the capsule's agent has no such verb");
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of archive) {
+        await this.onChunk(path);
+        chunks.push(chunk);
+      }
+      const tar = ["-xpf", "-", "-C", path];
+      const { status, stderr } = spawnSync("tar", tar, { input: Buffer.concat(chunks), encoding: "utf8" });
+      if (status !== 0) throw new Error(stderr);
+    },
+    archive: async (path: string) => {
+      if (!this.takesArchives) throw new ServiceError("conflict", "the capsule's agent has no such verb");
+      return this.#archive(path);
+    },
     readStream: async (path: string) => this.#read(path),
   };
 
   /** As the command line takes it. */
-  static make(): { capsule: Capsule; local: LocalCapsule } {
+  static make(takesArchives = false): { capsule: Capsule; local: LocalCapsule } {
     const local = new LocalCapsule();
+    local.takesArchives = takesArchives;
     return { capsule: local as unknown as Capsule, local };
   }
 
   async exec(cmd: string, args: string[]) {
     const { status, stdout, stderr } = spawnSync(cmd, args, { encoding: "utf8" });
     return { exitCode: status, stdout, stderr };
+  }
+
+  /** Members that the guest adds to its archives. */
+  madeUpArchive: Buffer | undefined;
+
+  async *#archive(path: string): AsyncGenerator<Uint8Array> {
+    const { stdout } = spawnSync("tar", ["-cf", "-", "-C", path, "."]);
+    const bytes = this.madeUpArchive ?? stdout;
+    for (let at = 0; at < bytes.length; at += 512) {
+      await this.onChunk(path);
+      yield bytes.subarray(at, at + 512);
+    }
   }
 
   async *#read(path: string): AsyncGenerator<Uint8Array> {
