@@ -5,6 +5,7 @@ import { type Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { describe, it } from "node:test";
 import { FakeGuest } from "../../test/fakes/fake-guest.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
 import { encodeFrame, FrameType } from "./frames.ts";
@@ -92,6 +93,32 @@ describe("a download from a guest that sends one byte per frame", () => {
 
 describe("a file longer than the window, with a full window received before reading starts,", () => {
   const content = randomBytes(limits.windowBytes + 100_000);
+  it("is piped without writing to memory of other buffers", async () => {
+    await using file = await opened(limits.windowBytes);
+    const kept: Buffer[] = [];
+    let written = 0;
+    const sink = new Writable({
+      write(chunk: Buffer, _encoding, done) {
+        // These bytes come from Node's own pool, as a small chunk of the content does.
+        kept.push(Buffer.from("kept ".repeat(200)));
+        setImmediate(() => {
+          written += chunk.length;
+          done();
+        });
+      },
+    });
+    file.body.pipe(sink);
+    let said = 0;
+    for (const length of [100, 65_536, 100, 65_536, 100]) {
+      file.guest.say(cut(file.guest, content.subarray(said, said + length), [length]));
+      said += length;
+      await waitFor("the chunk is written", () => written === said);
+    }
+    complete(file.guest, said);
+    await finished(sink);
+    assert.ok(kept.length >= 5 && kept.every((bytes) => bytes.toString() === "kept ".repeat(200)));
+  });
+
   for (const [how, read] of Object.entries({ iterated, piped })) {
     for (const lengths of [[65_536], [1_000], [1, 40_000, 7], [65_536, 3]]) {
       it(`is complete in frames of ${lengths} bytes when it is ${how}`, async () => {

@@ -204,6 +204,8 @@ const pooledMax = limits.windowBytes / pooledMinBytes;
 class Content extends Readable {
   readonly #onRead: () => void;
   readonly #pool: Buffer[] = [];
+  /** Memory of this pool. Node's own pool, which small chunks come from, can be as long. */
+  readonly #pooled = new WeakSet<ArrayBufferLike>();
   readonly #smallChunks = new ChunkBuffer();
   #isPiped = false;
 
@@ -268,10 +270,12 @@ class Content extends Readable {
   }
 
   #pooledBuffer(): Buffer {
-    return this.#pool.pop() ?? Buffer.allocUnsafeSlow(maxPayloadBytes);
+    const pooled = this.#pool.pop() ?? Buffer.allocUnsafeSlow(maxPayloadBytes);
+    this.#pooled.add(pooled.buffer);
+    return pooled;
   }
 
   #recycle({ buffer }: Buffer): void {
-    if (buffer.byteLength === maxPayloadBytes && this.#pool.length < pooledMax) this.#pool.push(Buffer.from(buffer));
+    if (this.#pooled.has(buffer) && this.#pool.length < pooledMax) this.#pool.push(Buffer.from(buffer));
   }
 }
