@@ -41,6 +41,8 @@ export class Sockets {
       noServer: true,
       clientTracking: true,
       perMessageDeflate: false,
+      // One message or ping of a client in a turn of the event loop: 64 KiB hold some 9,000.
+      allowSynchronousEvents: false,
       maxPayload: limits.socket_message_max_bytes,
     });
   }

@@ -1,0 +1,39 @@
+/** A client that sends many messages at once: the server takes one of them in a turn of the event loop. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { WebSocket } from "ws";
+import { Api, keys } from "../../../test/api.ts";
+import type { FakePty } from "../../../test/fakes/agent.ts";
+import { waitFor } from "../../../test/wait-for.ts";
+
+const messages = 200;
+
+test("each message of a client is handled in a turn of the event loop of its own", async (t) => {
+  const api = new Api();
+  await api.app.listen({ host: "127.0.0.1", port: 0 });
+  t.after(() => api.app.close());
+  const { port } = api.app.server.address() as AddressInfo;
+  const id = await api.capsule();
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/pty`, { headers: { "x-api-key": keys.red } });
+  await once(socket, "open");
+  socket.send('{"type":"start"}');
+  await once(socket, "message");
+  let turn = 0;
+  let isOver = false;
+  const count = () => {
+    turn++;
+    if (!isOver) setImmediate(count);
+  };
+  count();
+  t.after(() => {
+    isOver = true;
+  });
+  const turns: number[] = [];
+  (api.agent(id).ptys[0] as FakePty).write = () => turns.push(turn) > 0;
+  for (let sent = 0; sent < messages; sent++) socket.send('{"type":"input","data":"eA=="}');
+  await waitFor("all are handled", () => turns.length === messages);
+  assert.equal(new Set(turns).size, messages);
+  socket.terminate();
+});
