@@ -82,6 +82,11 @@ describe("the audit log", () => {
     await doing(["process.list", id, null, 200], "GET", `${path}/processes`);
     await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
     await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
+    await doing(["process.logs", id, "1", 404], "GET", `${path}/processes/1/logs`);
+    const pack = { json: { paths: ["/root/a"] } };
+    await doing(["file.archive", id, "/root/a", 200], "POST", `${path}/files/archive`, pack);
+    const tar = { body: Buffer.from("tar") };
+    await doing(["file.extract", id, "/root", 204], "POST", `${path}/files/extract?path=/root`, tar);
     const move = { json: { from: "/root/b", to: "/root/e" } };
     await doing(["file.move", id, "/root/b → /root/e", 200], "POST", `${path}/files/move`, move);
     const mode = { json: { path: "/root/e", mode: "600" } };
