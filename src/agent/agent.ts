@@ -125,6 +125,12 @@ export interface GuestProcess {
   tag: string;
   cmd: string;
   args: string[];
+  /** These three are missing from agents of earlier releases. The name of a user, or a decimal uid. */
+  user?: string;
+  /** Unix time in milliseconds. */
+  startedAtMs?: number;
+  /** How the API started it, if it did. */
+  kind?: "exec" | "pty" | "other";
 }
 
 export interface GuestEntry {

@@ -35,6 +35,7 @@ import { handshake } from "./handshake.ts";
 import { LoggedStream } from "./kept-output.ts";
 import { Listing } from "./listing.ts";
 import { InputOfProcess, type Lingering } from "./process-input.ts";
+import { readLongProcess, readProcess } from "./process-records.ts";
 import { commandOutputs, exitOf, ForegroundStream, OutputStream, Terminal } from "./process-streams.ts";
 import {
   decodeEmpty,
@@ -47,7 +48,6 @@ import {
   limits,
   listRequest,
   readEntry,
-  readProcess,
   request,
   selectorRequest,
   Verb,
@@ -156,8 +156,10 @@ class Connection implements Agent {
 
   processes(sink: ListingSink<GuestProcess>, signal?: AbortSignal): Promise<void> {
     const bounds = { items: limits.processes, bytes: limits.processesBytes };
-    const decoder = { readItem: readProcess, bounds, sink };
-    return Listing.of(this.#channel, Verb.PROCESSES, request(Verb.PROCESSES), decoder, signal);
+    const isLong = this.#channel.verbs.has(Verb.LIST_PROCESSES);
+    const verb = isLong ? Verb.LIST_PROCESSES : Verb.PROCESSES;
+    const decoder = { readItem: isLong ? readLongProcess : readProcess, bounds, sink };
+    return Listing.of(this.#channel, verb, request(verb), decoder, signal);
   }
 
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream {

@@ -13,6 +13,7 @@ import {
 } from "./file-requests.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
 import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest } from "./kept-records.ts";
+import { readLongProcess, readProcess } from "./process-records.ts";
 import {
   decodeCount,
   decodeEmpty,
@@ -34,7 +35,6 @@ import {
   listRequest,
   ptyRequest,
   readEntry,
-  readProcess,
   request,
   resizeEvent,
   selectorRequest,
@@ -116,6 +116,7 @@ const encoded: Record<string, Buffer> = {
   open_signal_pid: open(9, selectorRequest(Verb.SIGNAL, { pid: 4242 }).u8(9)),
   open_signal_tag: open(10, selectorRequest(Verb.SIGNAL, { tag: "worker" }).u8(15)),
   open_processes: open(11, request(Verb.PROCESSES)),
+  open_list_processes: open(30, request(Verb.LIST_PROCESSES)),
   open_pty: open(12, ptyRequest(bash, { cols: 120, rows: 40 })),
   open_connect: open(13, request(Verb.CONNECT).str("pty-ccdd2233")),
   open_read: open(14, request(Verb.READ).str("/etc/passwd")),
@@ -199,6 +200,7 @@ const stdinVerbs = new Set([...unlistedVerbs, 23, 24]);
 const execAsVerbs = new Set([...stdinVerbs, 25]);
 const outputVerbs = new Set([...execAsVerbs, 26, 27]);
 const archiveVerbs = new Set([...outputVerbs, 43, 44]);
+const fileVerbs = new Set([...archiveVerbs, 37, 38, 39, 40, 41, 42]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -209,7 +211,14 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_exec_as: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: execAsVerbs }],
   welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: outputVerbs }],
   welcome_archives: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: archiveVerbs }],
-  welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: fileVerbs }],
+  welcome_list_processes: [
+    WELCOME,
+    0,
+    0,
+    (p) => decodeWelcome(p, nonce),
+    { ...welcome, verbs: new Set(Object.values(Verb)) },
+  ],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],
@@ -228,6 +237,23 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   result_bytes: [RESULT, 0, 15, decodeTotal, 5_000_000_000],
   result_entry: [RESULT, 0, 18, decodeEntry, folder],
   data_entries: [DATA, 0, 17, list(readEntry), [lib64, device]],
+  data_list_processes: [
+    DATA,
+    0,
+    30,
+    list(readLongProcess),
+    [
+      { pid: 1, tag: "", cmd: "/init", args: [], user: "root", startedAtMs: 1_767_225_600_123, kind: "other" },
+      {
+        ...{ pid: 4242, tag: "proc-0011aabb", cmd: "sleep", args: ["100"] },
+        ...{ user: "nobody", startedAtMs: 1_767_225_660_000, kind: "exec" },
+      },
+      {
+        ...{ pid: 4243, tag: "pty-ccdd2233", cmd: "bash", args: [] },
+        ...{ user: "1234", startedAtMs: 1_767_225_661_000, kind: "pty" },
+      },
+    ],
+  ],
   data_processes: [
     DATA,
     0,

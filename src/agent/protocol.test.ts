@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { readLongProcess, readProcess } from "./process-records.ts";
 import {
   decodeCount,
   decodeEmpty,
@@ -15,7 +16,6 @@ import {
   decodeTotal,
   decodeWelcome,
   execRequest,
-  readProcess,
 } from "./protocol.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
@@ -33,6 +33,7 @@ const decoders = {
   decodeTotal,
   decodeWelcome: (payload: Buffer) => decodeWelcome(payload, Buffer.alloc(16)),
   readProcess: (payload: Buffer) => readProcess(new RecordReader(payload)),
+  readLongProcess: (payload: Buffer) => readLongProcess(new RecordReader(payload)),
 };
 
 describe("answers", () => {

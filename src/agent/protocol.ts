@@ -2,7 +2,7 @@
  * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each
  * guest answer. A decoder checks the whole record before it returns.
  */
-import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
+import type { Command, Exit, GuestEntry, Selector, Started, Wake } from "./agent.ts";
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
@@ -36,6 +36,7 @@ export const Verb = {
   EXEC_AS: 25,
   ATTACH_FROM: 26,
   LOGS: 27,
+  LIST_PROCESSES: 28,
   READ: 32,
   WRITE: 33,
   LIST: 34,
@@ -294,11 +295,6 @@ export function readEntry(fields: RecordReader): GuestEntry {
   };
 }
 
-/** One item of PROCESSES; no end mark. */
-export function readProcess(fields: RecordReader): GuestProcess {
-  return { ...started(fields), cmd: fields.str(), args: fields.strs() };
-}
-
 const entryTypes = ["file", "directory", "symlink"] as const;
 
 function entryType(value: number): GuestEntry["type"] {
@@ -307,7 +303,7 @@ function entryType(value: number): GuestEntry["type"] {
   return type;
 }
 
-function started(fields: RecordReader): Started {
+export function started(fields: RecordReader): Started {
   const pid = fields.u32();
   const tag = fields.bytes();
   if (tag.length > limits.tagBytes) throw new ProtocolError(`a tag of ${tag.length} bytes`);

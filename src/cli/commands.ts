@@ -6,6 +6,13 @@ const capsules = () => import("./capsules.ts");
 const processes = () => import("./processes.ts");
 const team = () => import("./team.ts");
 
+/** Every start of a command and of a terminal takes these. */
+const commandOptions = {
+  user: { value: "USER", short: "u", meaning: "user to run as, a name or a number; default: root" },
+  env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "set an environment variable" },
+  cwd: { value: "DIR", short: "w", meaning: "working directory; default: the user's home directory" },
+} as const;
+
 export const commands: Commands = {
   create: {
     usage:
@@ -62,7 +69,7 @@ export const commands: Commands = {
     load: async () => (await capsules()).set,
   },
   exec: {
-    usage: "[-i] [-t] [-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
+    usage: "[-i] [-t] [-u USER] [-e NAME=VALUE]… [-w DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
     meaning: "run a command in a capsule, with its input, output and exit code",
     details:
       "The command is run without a shell; for pipes and redirections: exec ID -- sh -c '…'. " +
@@ -74,8 +81,7 @@ export const commands: Commands = {
     options: {
       interactive: { short: "i", meaning: "pass standard input on from a terminal, too" },
       tty: { short: "t", meaning: "run the command in a terminal; the end of piped input is Ctrl-D" },
-      env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "set an environment variable" },
-      cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
+      ...commandOptions,
       timeout: { value: "SEC", meaning: "kill the command after SEC seconds; default: 0, never" },
       background: { short: "b", meaning: "leave the command running, and print its tag" },
       tag: { value: "TAG", meaning: "with --background: name of the process; default: a generated one" },
@@ -89,12 +95,13 @@ export const commands: Commands = {
       ["capsule exec ID -- sh -c 'ls | wc -l'", "a line for the shell"],
       ["capsule exec ID -- tar x -C /work <work.tar", "standard input from a file or a pipe"],
       ["capsule exec -it ID -- top", "a program that needs a terminal"],
+      ["capsule exec -u nobody -w /tmp ID -- id", "as another user, in another directory"],
       ["capsule exec --background --tag job ID -- sh -c 'make > make.log 2>&1'", "in the background, with a name"],
     ],
     load: async () => (await import("./exec.ts")).exec,
   },
   shell: {
-    usage: "[--tag TAG] [--user NAME] [--cwd DIR] ID [-- CMD [ARG…]]",
+    usage: "[--tag TAG] [-u USER] [-e NAME=VALUE]… [-w DIR] ID [-- CMD [ARG…]]",
     meaning: "open a terminal in a capsule",
     details:
       "Ctrl-] d detaches: the session goes on, and the command that joins it again is printed. Ctrl-] Ctrl-] types " +
@@ -102,8 +109,7 @@ export const commands: Commands = {
       "Typing does not count as activity: a capsule with an inactivity time is paused all the same.",
     options: {
       tag: { value: "TAG", meaning: "join the session with this tag, or begin one of that name" },
-      user: { value: "NAME", short: "u", meaning: "user to run as; default: root" },
-      cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
+      ...commandOptions,
     },
     words: [1, 1],
     rest: "after-dashes",
@@ -145,7 +151,7 @@ export const commands: Commands = {
     options: {},
     words: [1, 1],
     completes: "capsule",
-    examples: [["capsule ps ID", "every process, with its tag"]],
+    examples: [["capsule ps ID", "every process, with its user, and its tag if the service started it"]],
     load: async () => (await processes()).ps,
   },
   kill: {

@@ -16,8 +16,7 @@ export async function exec(call: Call): Promise<number> {
   const [cmd, ...args] = call.rest;
   if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
   checkOptions(call);
-  const cwd = call.text("cwd");
-  const options = { envs: environment(call.list("env")), ...(cwd === undefined ? {} : { cwd }) };
+  const options = commandOptions(call);
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
   try {
     if (call.isSet("background")) return await background(call, capsule, [cmd, args], options);
@@ -49,7 +48,7 @@ function specialCode(error: unknown): number | undefined {
 }
 
 type Words = [cmd: string, args: string[]];
-type Options = { envs: Record<string, string>; cwd?: string };
+type Options = ReturnType<typeof commandOptions>;
 
 async function background(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
   const tag = call.text("tag");
@@ -130,6 +129,16 @@ function forwarding(capsule: Capsule, stream: OutputStream): (signal: NodeJS.Sig
         .kill("SIGTERM")
         .catch(() => stream.stop());
     isAsked = true;
+  };
+}
+
+/** The options that every command and terminal takes. */
+export function commandOptions(call: Call): { envs: Record<string, string>; cwd?: string; user?: string } {
+  const [cwd, user] = [call.text("cwd"), call.text("user")];
+  return {
+    envs: environment(call.list("env")),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...(user === undefined ? {} : { user }),
   };
 }
 

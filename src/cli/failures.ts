@@ -55,9 +55,7 @@ export function adviceOn(name: string, error: unknown, url: string): string | un
     case "template_name_taken":
       return "Replace it with --overwrite, or choose another name.";
     case "conflict":
-      return /no verb EXEC_STDIN/.test(error.message)
-        ? "Or run it without standard input: capsule exec ID -- CMD </dev/null"
-        : undefined;
+      return conflictAdvice(error.message);
     case "invalid_state":
       return name !== "pause" && /\bis paused\b/.test(error.message)
         ? `Resume it: capsule resume ${id ?? "ID"}`
@@ -95,6 +93,11 @@ function quotaAdvice(quota: unknown): string {
   }
 }
 
+function conflictAdvice(message: string): string | undefined {
+  if (/no verb EXEC_STDIN/.test(message)) return "Or run it without standard input: capsule exec ID -- CMD </dev/null";
+  return /no verb EXEC_AS/.test(message) ? "Or run it as root, without --user." : undefined;
+}
+
 function spaceAdvice({ shortage, needed_bytes }: Readonly<Record<string, unknown>> = {}): string {
   if (shortage === "quota") return makeRoom;
   if (shortage === "reserve" || needed_bytes !== undefined)
@@ -114,6 +117,7 @@ function connectionAdvice({ code }: ConnectionError, url: string): string | unde
 function invalidAdvice(error: ServiceError): string | undefined {
   const { message } = error;
   if (isCommandNotFound(error)) return "For shell syntax and built-ins: capsule exec ID -- sh -c '…'";
+  if (/^no user /.test(message)) return "Its users: capsule exec ID -- cut -d: -f1 /etc/passwd";
   if (/parent directory does not exist/.test(message)) return "Create it first: capsule exec ID -- mkdir -p DIR";
   return /^the request's body/.test(message) ? "capsule limits shows your limits." : undefined;
 }

@@ -10,12 +10,14 @@ export async function ps(call: Call): Promise<number> {
   const processes = await capsule.processes();
   if (call.isJson) await printJson(processes);
   else {
-    const rows = processes.map(({ pid, tag, cmd, args }) => [
+    const rows = processes.map(({ pid, user = "-", kind = "-", tag, cmd, args }) => [
       String(pid),
+      user,
+      kind,
       tag === "" ? "-" : tag,
       [cmd, ...args].join(" "),
     ]);
-    await printLine(table(["PID", "TAG", "COMMAND"], rows, process.stdout.columns));
+    await printLine(table(["PID", "USER", "KIND", "TAG", "COMMAND"], rows, process.stdout.columns));
   }
   return exitCodes.done;
 }

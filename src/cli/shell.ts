@@ -4,6 +4,7 @@
  */
 import { type Capsule, hasCode, type Pty, type PtyConnection, type PtyOptions } from "../sdk/sdk.ts";
 import type { Call } from "./command.ts";
+import { commandOptions } from "./exec.ts";
 import { exitCodes, Failure } from "./failures.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
@@ -22,15 +23,14 @@ export async function shell(call: Call): Promise<number> {
   const capsule = await capsuleBy(await call.client({ streams: true }), call.words[0]!);
   const size = { cols: stdout.columns, rows: stdout.rows };
   const [cmd, ...args] = call.rest;
-  const [tag, user, cwd] = [call.text("tag"), call.text("user"), call.text("cwd")];
+  const tag = call.text("tag");
   const onState = (state: "live" | "reconnecting") => {
     if (state === "reconnecting") stdout.write("\r\n[the connection was lost; reconnecting]\r\n");
   };
   const start = {
     ...size,
     ...(cmd === undefined ? {} : { cmd, args }),
-    ...(user === undefined ? {} : { user }),
-    ...(cwd === undefined ? {} : { cwd }),
+    ...commandOptions(call),
   };
   const pty = await sessionOf(capsule, tag, start, { onState });
   const end = await joined(pty).catch((error) => {

@@ -184,14 +184,14 @@ export class Capsule {
 
   /**
    * Runs a command and streams its output. The end of the stream is the end of the command. With `stdin` its standard input is
-   * open: `write` and `endStdin` of the stream.
+   * open: `write` and `endStdin` of the stream. `tag` names the process while it runs.
    */
   stream(
     cmd: string,
     args: string[] = [],
-    { envs, cwd, stdin, ...call }: CommandOptions & { stdin?: boolean } & CallOptions = {},
+    { envs, cwd, user, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
   ): Promise<OutputStream> {
-    return startStream(this.#transport, this.#path, { cmd, args, envs, cwd, stdin }, call);
+    return startStream(this.#transport, this.#path, { cmd, args, envs, cwd, user, tag, stdin }, call);
   }
 
   /**
@@ -201,9 +201,9 @@ export class Capsule {
   async spawn(
     cmd: string,
     args: string[] = [],
-    { envs, cwd, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
+    { envs, cwd, user, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
   ): Promise<BackgroundProcess> {
-    const json = { cmd, args, envs, cwd, tag, stdin, background: true };
+    const json = { cmd, args, envs, cwd, user, tag, stdin, background: true };
     const path = `${this.#path}/exec`;
     const started = await this.#transport.json<{ pid: number; tag: string }>({ method: "POST", path, json, ...call });
     return new BackgroundProcess(this.#transport, this.#path, started.tag, started.pid);
@@ -212,7 +212,7 @@ export class Capsule {
   /** Every process in the capsule. */
   async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
     const request = { method: "GET", path: `${this.#path}/processes`, ...options } as const;
-    return (await this.#transport.json<{ processes: ProcessInfo[] }>(request)).processes;
+    return (await this.#transport.json<{ processes: unknown[] }>(request)).processes.map((one) => camelKeys(one));
   }
 
   /** A handle of a running process, by tag or PID, without a request. */

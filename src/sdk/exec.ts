@@ -12,8 +12,10 @@ import type { CallOptions, Transport } from "./transport.ts";
 export interface CommandOptions {
   /** Environment variables, on top of the capsule's. */
   envs?: Record<string, string>;
-  /** Working directory. Default: the home directory. */
+  /** Working directory. Default: the user's home directory. */
   cwd?: string;
+  /** Name of a user of the capsule, or a decimal uid. Default: root. */
+  user?: string;
 }
 
 export interface ExecOptions extends CommandOptions {
@@ -69,13 +71,13 @@ async function short(
   transport: Transport,
   path: string,
   command: { cmd: string; args: string[] },
-  { envs, cwd, timeoutSec, signal }: ExecOptions,
+  { envs, cwd, user, timeoutSec, signal }: ExecOptions,
   stdin: Uint8Array | undefined,
 ): Promise<ExecResult> {
   const result = await transport.json<ForegroundResult>({
     method: "POST",
     path: `${path}/exec`,
-    json: { ...command, envs, cwd, timeout: timeoutSec, ...(stdin && { stdin_base64: toBase64(stdin) }) },
+    json: { ...command, envs, cwd, user, timeout: timeoutSec, ...(stdin && { stdin_base64: toBase64(stdin) }) },
     timeoutMs: (timeoutSec ?? requestMaxSec) * 1_000 + answerGraceMs,
     signal,
   });
@@ -93,11 +95,11 @@ async function long(
   transport: Transport,
   path: string,
   command: { cmd: string; args: string[] },
-  { envs, cwd, timeoutSec = 0, signal }: ExecOptions,
+  { envs, cwd, user, timeoutSec = 0, signal }: ExecOptions,
   stdin: Input | undefined,
 ): Promise<ExecResult> {
   const began = performance.now();
-  const start = { ...command, envs, cwd, stdin: stdin !== undefined };
+  const start = { ...command, envs, cwd, user, stdin: stdin !== undefined };
   const opened = await startStream(transport, path, start, { signal }).catch((error) => error);
   if (isCommandNotFound(opened)) return commandNotFound(opened.message);
   if (!(opened instanceof OutputStream)) throw opened;
@@ -155,13 +157,15 @@ export interface StreamStart {
   args: string[];
   envs?: Record<string, string> | undefined;
   cwd?: string | undefined;
+  user?: string | undefined;
+  tag?: string | undefined;
   stdin?: boolean | undefined;
 }
 
 export function startStream(
   transport: Transport,
   path: string,
-  { envs, cwd, stdin, ...command }: StreamStart,
+  { envs, cwd, user, tag, stdin, ...command }: StreamStart,
   options: CallOptions,
 ): Promise<OutputStream> {
   const refusal = (said: string, code: string | undefined) => refusalWith(code, said);
@@ -170,6 +174,8 @@ export function startStream(
     ...command,
     ...(envs === undefined ? {} : { envs }),
     ...(cwd === undefined ? {} : { cwd }),
+    ...(user === undefined ? {} : { user }),
+    ...(tag === undefined ? {} : { tag }),
     ...(stdin === true ? { stdin } : {}),
   };
   const kill = (pid: number) =>

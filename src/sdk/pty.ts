@@ -24,7 +24,7 @@ export interface PtyOptions {
   envs?: Record<string, string>;
   /** Default: the user's home directory. */
   cwd?: string;
-  /** Name of the user inside the capsule. Default: root. */
+  /** Name of a user of the capsule, or a decimal uid. Default: root. */
   user?: string;
   /** Names the session; no live process has it. Default: a generated one. */
   tag?: string;

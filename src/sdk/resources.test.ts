@@ -20,7 +20,7 @@ export type Promises = [
   Keeps<CamelKeys<Capsule>, sdk.CapsuleInfo>,
   Keeps<CamelKeys<Template>, sdk.TemplateInfo>,
   Keeps<CamelKeys<FileEntry>, sdk.FileEntry>,
-  Keeps<Process, sdk.ProcessInfo>,
+  Keeps<CamelKeys<Process>, sdk.ProcessInfo>,
   Keeps<CamelKeys<Key>, sdk.KeyInfo>,
   Keeps<CamelKeys<Static<typeof NewKey>>, sdk.NewKey>,
   Keeps<CamelKeys<Static<typeof Session>>, sdk.SessionInfo>,

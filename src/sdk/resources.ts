@@ -67,6 +67,15 @@ export interface ProcessInfo {
   tag: string;
   cmd: string;
   args: string[];
+  /**
+   * Its effective user's name, or a decimal uid. This, `startedAt` and `kind` are missing from a capsule that was saved by an earlier
+   * release of the service.
+   */
+  user?: string;
+  /** Unix time in milliseconds, by the service's clock. */
+  startedAt?: number;
+  /** Started by exec, as a terminal, or not by the API itself: children are `other`. */
+  kind?: "exec" | "pty" | "other";
 }
 
 export interface KeyInfo {

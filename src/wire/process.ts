@@ -4,12 +4,30 @@ import { waitDefaultSec } from "./capsule.ts";
 import { OutputSocketQuery } from "./credentials.ts";
 import type { Limits } from "./limits.ts";
 
+const missing = "Missing from a capsule that was saved by an earlier release.";
+
 export const Process = Type.Object(
   {
     pid: Type.Integer(),
     tag: Type.String({ description: "Empty for processes that the API did not start itself." }),
     cmd: Type.String({ description: "First word of the process's command line, as the process shows it now." }),
     args: Type.Array(Type.String(), { description: "The other words." }),
+    user: Type.Optional(Type.String({ description: `Its effective user's name, or a decimal uid. ${missing}` })),
+    started_at: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        description:
+          "Unix time in milliseconds, by the service's clock: neither a pause nor a program that sets the capsule's clock changes " +
+          `it. ${missing}`,
+      }),
+    ),
+    kind: Type.Optional(
+      Type.Unsafe<"exec" | "pty" | "other">({
+        type: "string",
+        enum: ["exec", "pty", "other"],
+        description: `Started by exec, as a terminal, or not by the API itself: children are \`other\`. ${missing}`,
+      }),
+    ),
   },
   { title: "Process" },
 );

@@ -103,6 +103,14 @@ test("exec passes on output and exit code, byte for byte", deadline, async () =>
   const { stdout, stderr, code } = await line.run(["exec", "-e", "X=1", id, "--", "sh", "-c", script]);
   assert.deepEqual([stdout, stderr, code], ["a\0b", "oops\n", 9]);
   assert.equal(await ok("exec", "--cwd", "/usr", "-e", "X=a b", id, "sh", "-c", 'echo "$PWD $X"'), "/usr a b\n");
+  const asUser = ["-u", "4321", "-w", "/tmp", "-e", "X=1", id, "--", "sh", "-c", 'echo "$(id -u) $PWD $X"'];
+  assert.equal(await ok("exec", ...asUser), "4321 /tmp 1\n");
+  assert.match(await ok("exec", "-t", ...asUser), /^4321 \/tmp 1\r\n$/);
+  const tag = (await ok("exec", "-b", "-u", "4321", id, "--", "sleep", "56")).trim();
+  const listed = (await json("ps", id)).find((each: { tag: string }) => each.tag === tag);
+  assert.deepEqual([listed.user, listed.kind, Number.isInteger(listed.started_at)], ["4321", "exec", true]);
+  await ok("kill", id, tag);
+  failed(await line.run(["exec", "-u", "nobody-of-this-name", id, "--", "true"]), 125, /no user .*\n.*\/etc\/passwd/);
   assert.equal(await ok("exec", id, "echo", "--json"), "--json\n", "what follows the id is the command's, --json too");
   const result = JSON.parse(await ok("exec", "--json", id, "--", "echo", "--json"));
   assert.deepEqual([result.stdout, result.exit_code, result.encoding], ["--json\n", 0, "utf-8"]);
@@ -141,7 +149,7 @@ test("a slow reader of a long output slows it down, and gets all of it", deadlin
 test("background processes: ps, logs, kill", deadline, async () => {
   const script = "while sleep 0.1; do echo tick; done";
   assert.equal((await ok("exec", "--background", "--tag", "web", id, "--", "sh", "-c", script)).trim(), "web");
-  assert.match(await ok("ps", id), /^\d+ +web +sh -c while/m);
+  assert.match(await ok("ps", id), /^\d+ +root +exec +web +sh -c while/m);
   failed(await line.run(["logs", id, "nobody"]), 125, /nobody|no process/);
   failed(await line.run(["logs", "--tail", "x", id, "web"]), 2, /--tail/);
   const logs = line.start(["logs", "-f", "--tail", "1", id, "web"]);

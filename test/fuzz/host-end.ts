@@ -10,6 +10,7 @@ import { downloadFile } from "../../src/agent/download.ts";
 import { FrameType, headerBytes } from "../../src/agent/frames.ts";
 import { Listing } from "../../src/agent/listing.ts";
 import type { Pipe } from "../../src/agent/pipe.ts";
+import { readProcess } from "../../src/agent/process-records.ts";
 import { commandOutputs, OutputStream, Terminal } from "../../src/agent/process-streams.ts";
 import * as protocol from "../../src/agent/protocol.ts";
 import { ProtocolError } from "../../src/agent/records.ts";
@@ -84,7 +85,7 @@ export class HostEnd {
     this.#call("start", channel.call(Verb.EXEC, protocol.execRequest(command, "background"), protocol.decodeStarted));
     const bounds = { items: listLimit, bytes: 100_000 };
     this.#listing("processes", (sink) => {
-      const decoder = { readItem: protocol.readProcess, bounds, sink };
+      const decoder = { readItem: readProcess, bounds, sink };
       return Listing.of(channel, Verb.PROCESSES, request(Verb.PROCESSES), decoder);
     });
     this.#listing("list", (sink) => {

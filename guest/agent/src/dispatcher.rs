@@ -168,8 +168,9 @@ impl Dispatcher {
             Request::Signal { selector, signal } => {
                 supervisor.signal(id, selector, *signal, streams)?;
             }
-            Request::Processes => {
-                let job = Processes::new(supervisor.sessions().tags());
+            Request::Processes { is_long } => {
+                let times = is_long.then(|| self.wake_state.start_times().clone());
+                let job = Processes::new(supervisor.sessions().leader_labels(), times);
                 self.tasks.start(id, Box::new(job), streams)?;
             }
             Request::File(request) => self.tasks.start(id, request.job()?, streams)?,

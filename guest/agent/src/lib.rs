@@ -64,6 +64,7 @@ pub mod session;
 pub mod sessions;
 pub mod signals;
 pub mod spawn;
+pub mod start_times;
 pub mod stdin;
 pub mod stream;
 pub mod streams;

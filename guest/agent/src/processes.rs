@@ -1,12 +1,18 @@
-//! PROCESSES: every process of the guest, except kernel threads and zombies.
+//! PROCESSES and LIST_PROCESSES: every process of the guest, except kernel threads and zombies.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::sync::Arc;
 
+use crate::accounts::{self, Names};
 use crate::job::{Input, Job, Next, Progress};
 use crate::memory;
+use crate::protocol::process_kind;
 use crate::record::Writer;
+use crate::session::Kind;
+use crate::sessions::LeaderLabel;
+use crate::start_times::{since_boot_ns, ticks_to_ns, StartTimes};
 
 /// In one step.
 const BATCH: usize = 64;
@@ -16,10 +22,14 @@ const MAX_LISTING_BYTES: usize = 12 * 1024 * 1024;
 /// A command line of nothing but NULs, decoded and encoded, takes less.
 const STEP_BYTES: usize = 4 * 1024 * 1024;
 const MAX_PROCESSES: usize = 65_000;
+/// A user with a longer name, and each once the listing is long, is listed as a number.
+const MAX_USER_BYTES: usize = 256;
 
 pub struct Processes {
-    /// The tags of session leaders.
-    tags: BTreeMap<i32, String>,
+    leaders: BTreeMap<i32, LeaderLabel>,
+    /// For LIST_PROCESSES, and the names once the first step has read them.
+    start_times: Option<StartTimes>,
+    names: Option<Arc<Names>>,
     /// Not listed yet, the highest first; `None` before the first step.
     pids: Option<Vec<i32>>,
     count: u32,
@@ -27,9 +37,12 @@ pub struct Processes {
 }
 
 impl Processes {
-    pub fn new(tags: BTreeMap<i32, String>) -> Processes {
+    /// With `start_times`, each process has its user, start and kind.
+    pub fn new(leaders: BTreeMap<i32, LeaderLabel>, start_times: Option<StartTimes>) -> Processes {
         Processes {
-            tags,
+            leaders,
+            start_times,
+            names: None,
             pids: None,
             count: 0,
             listed_bytes: 0,
@@ -37,18 +50,40 @@ impl Processes {
     }
 
     fn record(&self, pid: i32) -> Option<Vec<u8>> {
-        let name = living_name(pid)?;
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let Stat { name, start_ticks } = parse_stat(&stat)?;
         let line = command_line(pid);
         let mut words = line.split(|&byte| byte == 0);
         let cmd = words.next().filter(|word| !word.is_empty());
-        let args: Vec<&[u8]> = if cmd.is_some() && self.listed_bytes < MAX_LISTING_BYTES {
+        let is_full = self.listed_bytes >= MAX_LISTING_BYTES;
+        let args: Vec<&[u8]> = if cmd.is_some() && !is_full {
             words.collect()
         } else {
             Vec::new()
         };
-        let tag = self.tags.get(&pid).map_or("", String::as_str);
-        let head = Writer::new().u32(pid as u32).str(tag);
-        Some(head.str(cmd.unwrap_or(&name)).list(&args).bare())
+        let leader = self.leaders.get(&pid);
+        let tag = leader.map_or("", |leader| leader.tag.as_str());
+        let record = Writer::new()
+            .u32(pid as u32)
+            .str(tag)
+            .str(cmd.unwrap_or(name))
+            .list(&args);
+        let Some(start_times) = &self.start_times else {
+            return Some(record.bare());
+        };
+        let start_ns = leader.map_or(ticks_to_ns(start_ticks), |leader| {
+            since_boot_ns(leader.started_ns)
+        });
+        let user = self.user(effective_uid(pid)?, is_full);
+        let record = record.str(user).u64(start_times.unix_ms(start_ns));
+        Some(record.u8(kind_of(leader)).bare())
+    }
+
+    fn user(&self, uid: u32, is_full: bool) -> Vec<u8> {
+        let names = self.names.as_ref().filter(|_| !is_full);
+        let name = names.map(|names| names.user(uid));
+        name.filter(|name| name.len() <= MAX_USER_BYTES)
+            .unwrap_or_else(|| uid.to_string().into_bytes())
     }
 }
 
@@ -56,6 +91,9 @@ impl Job for Processes {
     fn step(&mut self, _: Vec<Input>) -> Progress {
         if let Err(failure) = memory::require(STEP_BYTES) {
             return Progress::next(Next::Failed(failure));
+        }
+        if self.start_times.is_some() && self.names.is_none() {
+            self.names = Some(accounts::names());
         }
         let mut pids = self.pids.take().unwrap_or_else(all_pids);
         let mut data = Vec::new();
@@ -96,13 +134,36 @@ fn all_pids() -> Vec<i32> {
     pids
 }
 
-/// The name, unless the process is a kernel thread or a zombie.
-fn living_name(pid: i32) -> Option<Vec<u8>> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&stat).map(<[u8]>::to_vec)
+/// Children of a command are `other`, too.
+fn kind_of(leader: Option<&LeaderLabel>) -> u8 {
+    match leader.map(|leader| leader.kind) {
+        Some(Kind::Foreground | Kind::Background) => process_kind::EXEC,
+        Some(Kind::Terminal) => process_kind::PTY,
+        None => process_kind::OTHER,
+    }
 }
 
-fn parse_stat(stat: &[u8]) -> Option<&[u8]> {
+/// Not the owner of its folder in /proc, which is root where its memory may not be dumped.
+fn effective_uid(pid: i32) -> Option<u32> {
+    parse_uid(&std::fs::read(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The second of four numbers: real, effective, saved, and of file systems. The name in a line before it is escaped.
+fn parse_uid(status: &[u8]) -> Option<u32> {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let uids = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
+    let uids = std::str::from_utf8(uids).ok()?;
+    uids.split_whitespace().nth(1)?.parse().ok()
+}
+
+struct Stat<'a> {
+    name: &'a [u8],
+    /// From boot.
+    start_ticks: u64,
+}
+
+/// Nothing of a kernel thread or a zombie.
+fn parse_stat(stat: &[u8]) -> Option<Stat<'_>> {
     const PF_KTHREAD: u32 = 0x0020_0000;
     // The name may contain anything, parentheses too.
     let opening = stat.iter().position(|&byte| byte == b'(')?;
@@ -111,8 +172,11 @@ fn parse_stat(stat: &[u8]) -> Option<&[u8]> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let flags: u32 = fields.get(6)?.parse().ok()?;
     let is_living = !matches!(fields[0], "Z" | "X");
-    let name = stat.get(opening + 1..closing)?;
-    (is_living && flags & PF_KTHREAD == 0).then_some(name)
+    let stat = Stat {
+        name: stat.get(opening + 1..closing)?,
+        start_ticks: fields.get(19)?.parse().ok()?,
+    };
+    (is_living && flags & PF_KTHREAD == 0).then_some(stat)
 }
 
 /// Arguments, each but the last followed by a NUL.
@@ -144,21 +208,46 @@ mod tests {
     #[test]
     fn a_stat_line_has_name_state_and_flags() {
         let line = |name: &str, state: &str, flags: u32| {
-            format!("7 ({name}) {state} 1 7 7 0 -1 {flags} 0 0 0\n").into_bytes()
+            let rest = "0 0 0 0 0 0 0 0 20 0 1 0 4321 0";
+            format!("7 ({name}) {state} 1 7 7 0 -1 {flags} {rest}\n").into_bytes()
         };
+        let parsed = |line: &[u8]| parse_stat(line).map(|it| (it.name.to_vec(), it.start_ticks));
         assert_eq!(
-            parse_stat(&line("a) R (b", "S", 4_194_560)),
-            Some(b"a) R (b".as_slice())
+            parsed(&line("a) R (b", "S", 4_194_560)),
+            Some((b"a) R (b".to_vec(), 4_321))
         );
-        assert_eq!(parse_stat(&line("gone", "Z", 0)), None);
-        assert_eq!(parse_stat(&line("kworker/0:1", "I", 0x0020_8040)), None);
-        assert_eq!(parse_stat(b"7 (x"), None);
+        assert_eq!(parsed(&line("gone", "Z", 0)), None);
+        assert_eq!(parsed(&line("kworker/0:1", "I", 0x0020_8040)), None);
+        assert_eq!(parsed(b"7 (x"), None);
         assert_eq!(
-            parse_stat(b") S 1 7 7 0 -1 0 ("),
+            parsed(b") S 1 7 7 0 -1 0 ("),
             None,
             "it may be a file that root put there"
         );
-        assert_eq!(parse_stat(b""), None);
+        assert_eq!(parsed(b""), None);
+    }
+
+    #[test]
+    fn the_effective_uid_is_the_second_one() {
+        let status = b"Name:\tUid:\\n1\nUmask:\t0022\nUid:\t1000\t0\t7\t8\nGid:\t5\t5\t5\t5\n";
+        assert_eq!(parse_uid(status), Some(0));
+        for bad in [
+            &b""[..],
+            b"Uid:\t7\n",
+            b"Uid:\t7\t-1\n",
+            b"Uid:\t7\t4294967296\n",
+        ] {
+            assert_eq!(parse_uid(bad), None);
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_listed_as_a_number() {
+        let mut job = Processes::new(BTreeMap::new(), Some(StartTimes::new()));
+        assert_eq!(job.user(0, false), b"0", "no names are read yet");
+        job.names = Some(accounts::names());
+        assert_eq!(job.user(0, false), b"root");
+        assert_eq!(job.user(0, true), b"0");
     }
 
     #[test]
@@ -180,7 +269,12 @@ mod tests {
     #[test]
     fn the_listing_has_this_process() {
         let own = std::process::id() as i32;
-        let mut job = Processes::new(BTreeMap::from([(own, "proc-1".into())]));
+        let label = LeaderLabel {
+            tag: "proc-1".into(),
+            kind: Kind::Terminal,
+            started_ns: 0,
+        };
+        let mut job = Processes::new(BTreeMap::from([(own, label)]), None);
         let record = job.record(own).unwrap();
         assert_eq!(
             &record[..14],

@@ -59,6 +59,7 @@ verbs! {
     ExecAs = 25,
     AttachFrom = 26,
     Logs = 27,
+    ListProcesses = 28,
     Read = 32,
     Write = 33,
     List = 34,
@@ -106,6 +107,13 @@ pub mod exec_mode {
     pub const BACKGROUND: u8 = 1;
     /// A foreground command without STARTED.
     pub const OUTCOME: u8 = 2;
+}
+
+/// How a process of LIST_PROCESSES was started.
+pub mod process_kind {
+    pub const OTHER: u8 = 0;
+    pub const EXEC: u8 = 1;
+    pub const PTY: u8 = 2;
 }
 
 /// Flags of EXEC_AS.

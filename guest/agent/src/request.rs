@@ -48,7 +48,10 @@ pub enum Request<'a> {
     Connect {
         tag: &'a [u8],
     },
-    Processes,
+    Processes {
+        /// Each with its user, start and kind.
+        is_long: bool,
+    },
     File(FileRequest<'a>),
 }
 
@@ -81,12 +84,13 @@ impl<'a> Request<'a> {
                 signal: fields.u8()?,
             },
             Verb::Connect => Request::Connect { tag: fields.str()? },
-            Verb::Processes => Request::Processes,
             Verb::AttachFrom => Request::AttachFrom {
                 selector: Selector::read(&mut fields)?,
                 position: Position::read(&mut fields)?,
             },
             Verb::Logs => Request::read_logs(&mut fields)?,
+            Verb::Processes => Request::Processes { is_long: false },
+            Verb::ListProcesses => Request::Processes { is_long: true },
             Verb::Read
             | Verb::Write
             | Verb::List

@@ -7,7 +7,7 @@ use crate::command::check_tag;
 use crate::epoll::Epoll;
 use crate::kept::Kept;
 use crate::protocol::{Code, Failure, Selector};
-use crate::session::Session;
+use crate::session::{Kind, Session};
 use crate::streams::Streams;
 use crate::tags::TagSequence;
 
@@ -17,6 +17,14 @@ mod logs;
 pub use logs::Logs;
 
 const MAX_LIVE: usize = 1_024;
+
+/// The part of a listing that only the agent knows, for a process that the API started.
+pub struct LeaderLabel {
+    pub tag: String,
+    pub kind: Kind,
+    /// By the monotonic clock.
+    pub started_ns: u64,
+}
 
 #[derive(Default)]
 pub struct Sessions {
@@ -153,10 +161,18 @@ impl Sessions {
         self.tags.scatter();
     }
 
-    /// The tags of all living leaders.
-    pub fn tags(&self) -> BTreeMap<libc::pid_t, String> {
-        let tag = |(&pid, key)| Some((pid, self.table.get(key)?.tag().to_string()));
-        self.by_pid.iter().filter_map(tag).collect()
+    /// Labels of all living leaders.
+    pub fn leader_labels(&self) -> BTreeMap<libc::pid_t, LeaderLabel> {
+        let label = |(&pid, key)| {
+            let session = self.table.get(key)?;
+            let label = LeaderLabel {
+                tag: session.tag().to_string(),
+                kind: session.kind(),
+                started_ns: session.leader().started_ns,
+            };
+            Some((pid, label))
+        };
+        self.by_pid.iter().filter_map(label).collect()
     }
 
     // ---- Sessions to pump

@@ -121,13 +121,18 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 }
 
 pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// A clock that always exists; 0 is the least.
+pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is ours. The monotonic clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    // SAFETY: `time` is ours.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec.max(0) as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The machine's memory in bytes.

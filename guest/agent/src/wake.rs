@@ -13,6 +13,7 @@ use crate::identity::{IdentityFiles, Names};
 use crate::options::Mode;
 use crate::protocol::{Code, Failure};
 use crate::record::{Malformed, Reader};
+use crate::start_times::StartTimes;
 use crate::sys::{check, context, reason};
 
 const MIN_ENTROPY_BYTES: usize = 32;
@@ -63,6 +64,7 @@ pub struct WakeState {
     /// In a VM.
     machine: Option<Machine>,
     best_effort: Option<BestEffort>,
+    start_times: StartTimes,
 }
 
 struct Machine {
@@ -87,7 +89,12 @@ impl WakeState {
         Ok(WakeState {
             machine,
             best_effort: best_effort.transpose()?,
+            start_times: StartTimes::new(),
         })
+    }
+
+    pub fn start_times(&self) -> &StartTimes {
+        &self.start_times
     }
 
     /// Returns a sentence for each thing that could not be done and does not have to be.
@@ -96,6 +103,7 @@ impl WakeState {
             .map_err(|message| Failure::new(Code::Invalid, message))?;
         if let Some(machine) = &mut self.machine {
             let result = machine.wake(wake);
+            self.start_times.note();
             result.map_err(|message| Failure::new(Code::Internal, message))?;
         }
         let best_effort = self.best_effort.as_ref();

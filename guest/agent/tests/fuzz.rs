@@ -97,6 +97,7 @@ fn valid_frames() -> Vec<HostFrame> {
         open(6, Verb::Signal, |to| to.u8(1).str("worker").u8(9)),
         open(7, Verb::Signal, |to| to.u8(0).u32(4).u8(15)),
         open(8, Verb::Processes, |to| to),
+        open(24, Verb::ListProcesses, |to| to),
         open(9, Verb::Pty, |to| {
             command(to, &["cat"], Some("pty-00000000")).u16(80).u16(24)
         }),

@@ -94,7 +94,10 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_files", frame(WELCOME, 0, 0, &welcome(true))),
+        (
+            "welcome_list_processes",
+            frame(WELCOME, 0, 0, &welcome(true)),
+        ),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",

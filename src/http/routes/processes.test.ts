@@ -21,6 +21,22 @@ describe("processes", () => {
     });
   });
 
+  test("tells user, start and kind where the agent does", async () => {
+    const { api, path, agent } = await setUp();
+    const told = {
+      pid: 7,
+      tag: "",
+      cmd: "cat",
+      args: [],
+      user: "ada",
+      startedAtMs: 1_767_225_600_123,
+      kind: "other" as const,
+    };
+    agent.running = [told];
+    const { startedAtMs, ...rest } = told;
+    assert.deepEqual((await api.call("GET", path)).json, { processes: [{ ...rest, started_at: startedAtMs }] });
+  });
+
   test("kill takes a PID or a tag, and sends SIGKILL by default", async () => {
     const { api, path, agent } = await setUp();
     for (const selector of ["500", "proc-0123abcd", "500?signal=SIGTERM"]) {

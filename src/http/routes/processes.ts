@@ -137,8 +137,13 @@ function logsRoute(app: App, { services: { capsules } }: RouteContext): void {
   );
 }
 
-function processBody({ pid, tag, cmd, args }: GuestProcess): Process {
-  return { pid, tag, cmd, args };
+function processBody({ pid, tag, cmd, args, user, startedAtMs, kind }: GuestProcess): Process {
+  return {
+    ...{ pid, tag, cmd, args },
+    ...(user === undefined ? {} : { user }),
+    ...(startedAtMs === undefined ? {} : { started_at: startedAtMs }),
+    ...(kind === undefined ? {} : { kind }),
+  };
 }
 
 /** null: still running after `timeoutMs`. */

@@ -110,14 +110,13 @@ export const processes = section(import.meta, "processes", () => {
         const { pid, tag } = await start("sleep", ["4004"]);
         const all = await processes();
         for (const each of all) {
-          assert.deepEqual(Object.keys(each).toSorted(), ["args", "cmd", "pid", "tag"]);
+          assert.deepEqual(Object.keys(each).toSorted(), ["args", "cmd", "kind", "pid", "started_at", "tag", "user"]);
           assert.ok(Number.isInteger(each.pid) && Array.isArray(each.args));
         }
         assert.equal(all.find((each) => each.pid === 1)?.tag, "", "empty string for processes started by init");
-        assert.deepEqual(
-          all.find((each) => each.pid === pid),
-          { pid, tag, cmd: "sleep", args: ["4004"] },
-        );
+        const found = all.find((each) => each.pid === pid);
+        const { started_at: _, ...rest } = found as Process & { started_at: number };
+        assert.deepEqual(rest, { pid, tag, cmd: "sleep", args: ["4004"], user: "root", kind: "exec" });
         const pids = (await capsule.run("ps", ["-e", "-o", "pid="])).stdout.trim().split(/\s+/).map(Number);
         const again = (await processes()).map((each) => each.pid);
         const missing = all.filter((each) => !pids.includes(each.pid) && again.includes(each.pid));

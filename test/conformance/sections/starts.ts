@@ -1,6 +1,7 @@
 /** Section "Execution": what every way to start a command takes: `user`, `envs`, `cwd`, `tag`; and guests with odd accounts. */
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import type { TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
 import { section, test } from "../conforms.ts";
@@ -138,6 +139,60 @@ export const starts = section(import.meta, "starts of commands", () => {
       await capsule.exec({ ...sleeping, background: true, tag: "mine" });
       assert.match(await ways["foreground exec"]!(capsule, { tag: "mine" }), /^0:0:/);
       await kill("mine");
+    });
+  });
+
+  describe("the entry of a process", () => {
+    interface Entry {
+      pid: number;
+      user: string;
+      started_at: number;
+      kind: string;
+    }
+    const entries = async (inside: TestCapsule): Promise<Entry[]> =>
+      (await client.expect(200, "GET", `${inside.path}/processes`)).json.processes;
+    const entry = async (inside: TestCapsule, pid: number): Promise<Entry> => {
+      const found = (await entries(inside)).find((each) => each.pid === pid);
+      assert.ok(found !== undefined, `process ${pid} is listed`);
+      return found;
+    };
+    const background = async (inside: TestCapsule, fields: object): Promise<number> =>
+      (await inside.exec({ cmd: "sleep", args: ["5003"], background: true, ...fields })).json.pid;
+
+    test("has user, start and kind; a child is `other`", async () => {
+      const began = Date.now();
+      const pid = await background(capsule, { user: "ada" });
+      const { user, started_at: at, kind } = await entry(capsule, pid);
+      assert.deepEqual([user, kind], ["ada", "exec"]);
+      assert.ok(at >= began - 1_000 && at <= Date.now() + 1_000, `${at} since ${began}`);
+      assert.equal((await entry(capsule, await background(capsule, { user: "65000" }))).user, "65000");
+      await using socket = await TestSocket.open(capsule, "pty");
+      socket.say({ type: "start", cmd: "sh", args: ["-c", "sleep 5004; exit"] });
+      const { pid: terminal } = await socket.next("started");
+      assert.equal((await entry(capsule, terminal)).kind, "pty");
+      const pgrep = async () => Number((await capsule.run("pgrep", ["-xf", "sleep 5004"])).stdout) || undefined;
+      const child = await entry(capsule, await waitFor("the child runs", pgrep));
+      assert.equal(child.kind, "other");
+      assert.ok(Math.abs(child.started_at - at) < 60_000);
+      assert.ok((await entries(capsule)).every(({ kind, started_at: at }) => kind.length > 0 && Number.isInteger(at)));
+    });
+
+    test("keeps its start over a pause, and when the clock of the guest is set", async () => {
+      await using own = await client.capsule();
+      const pid = await background(own, {});
+      const script = "sleep 5005 & echo $!";
+      const other = Number(await own.sh(`setsid sh -c '${script}' </dev/null 2>/dev/null | head -1`));
+      const before = await Promise.all([entry(own, pid), entry(own, other)]);
+      await own.pause();
+      await delay(1_500);
+      await own.resume();
+      await own.sh("date -s @86400");
+      const after = await Promise.all([entry(own, pid), entry(own, other)]);
+      for (const [i, { started_at: at }] of after.entries())
+        assert.ok(Math.abs(at - before[i]!.started_at) <= 5, `${at} after ${before[i]!.started_at}`);
+      const began = Date.now();
+      const later = await entry(own, await background(own, {}));
+      assert.ok(Math.abs(later.started_at - began) < 60_000, "the service's clock, not the guest's");
     });
   });
 
