@@ -2,6 +2,7 @@
 import { type Bytes, concatenated, utf8Text } from "./bytes.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { held } from "./held-request.ts";
+import { refuseUnknown } from "./options.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -118,7 +119,8 @@ export class BackgroundProcess {
    * of the latest 64 processes of a capsule are kept for five minutes. Throws `not_found` when there is none, `timeout`
    * when the process still runs after `timeoutMs`.
    */
-  async wait({ signal, timeoutMs = 0 }: CallOptions = {}): Promise<number> {
+  async wait({ signal, timeoutMs = 0, ...unknown }: CallOptions = {}): Promise<number> {
+    refuseUnknown("wait", unknown);
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
     for (;;) {
       const path = `${this.#path}/exit`;

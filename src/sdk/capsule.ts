@@ -5,10 +5,11 @@ import { type CommandOptions, type ExecOptions, type ExecResult, execute, startS
 import { Files } from "./files.ts";
 import { held } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
+import { checkArgs, refuseUnknown } from "./options.ts";
 import type { OutputStream } from "./output-stream.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 import type { CapsuleInfo, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
-import { type CallOptions, type ClientOptions, Transport } from "./transport.ts";
+import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
 
 export interface CreateOptions {
   /** Stands for the id in calls; unique in the team. */
@@ -63,18 +64,20 @@ export class Capsule {
 
   /** When the capsule does not reach `running`, it is destroyed and the reason is thrown. */
   static async create(options: CreateOptions & ClientOptions = {}): Promise<Capsule> {
-    return createCapsule(new Transport(options), options);
+    const { client, rest } = splitClientOptions(options);
+    return createCapsule(new Transport(client), rest);
   }
 
   /** A capsule that exists. Throws `not_found`. */
   static async connect(id: string, options: ClientOptions & CallOptions = {}): Promise<Capsule> {
-    const { signal, timeoutMs } = options;
-    return new Capsule(new Transport(options), id).refresh({ signal, timeoutMs });
+    const { client, rest } = splitClientOptions(options);
+    return new Capsule(new Transport(client), id).refresh({ ...rest, timeoutMs: options.timeoutMs });
   }
 
   /** The team's capsules that meet the conditions, newest first. */
   static async list(options: CapsuleConditions & ClientOptions & CallOptions = {}): Promise<Capsule[]> {
-    return listCapsules(new Transport(options), options);
+    const { client, rest } = splitClientOptions(options);
+    return listCapsules(new Transport(client), { ...rest, timeoutMs: options.timeoutMs });
   }
 
   /** A handle by id, without a request; `Client.capsule` makes one. `info`: its fields in an answer. */
@@ -113,7 +116,8 @@ export class Capsule {
    * Resolves when the capsule has the status; waits three minutes by default. Throws `invalid_state` when the capsule
    * has stopped or failed instead, `timeout` when the time is up.
    */
-  async until(status: CapsuleStatus, { signal, timeoutMs = waitMs }: CallOptions = {}): Promise<this> {
+  async until(status: CapsuleStatus, { signal, timeoutMs = waitMs, ...unknown }: CallOptions = {}): Promise<this> {
+    refuseUnknown("until", unknown);
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
     for (;;) {
       this.#become(await held(this.#transport, { path: this.#path, query: { wait: status }, deadline, signal }));
@@ -128,7 +132,8 @@ export class Capsule {
 
   /** Changes all of these fields or none, in any status. Throws `name_taken` when another capsule has the name. */
   async update(change: CapsuleChange, options: CallOptions = {}): Promise<this> {
-    const { name, labels, timeoutSec } = change;
+    const { name, labels, timeoutSec, ...unknown } = change;
+    refuseUnknown("update", unknown);
     const json = snakeKeys({ name, labels, timeoutSec });
     return this.#become(await this.#transport.json({ method: "PATCH", path: this.#path, json, ...options }));
   }
@@ -175,23 +180,29 @@ export class Capsule {
   // ---- Commands
 
   /**
-   * Runs a command to its end, without a shell; with one: `exec("bash", ["-c", "…"])`. Any exit code is a result;
-   * throws `timeout` when the command takes longer than `timeoutSec`.
+   * Runs a command to its end, without a shell. Any exit code is a result; throws `timeout` when the command takes longer than
+   * `timeoutSec`.
    */
   exec(cmd: string, args: string[] = [], options: ExecOptions = {}): Promise<ExecResult> {
     return execute(this.#transport, this.#path, { cmd, args }, options);
+  }
+
+  /** Runs a line of the shell: `sh("make && make test | tail")`. Anything else as `exec`. */
+  sh(script: string, options: ExecOptions = {}): Promise<ExecResult> {
+    return this.exec("sh", ["-c", script], options);
   }
 
   /**
    * Runs a command and streams its output. The end of the stream is the end of the command. With `stdin` its standard input is
    * open: `write` and `endStdin` of the stream. `tag` names the process while it runs.
    */
-  stream(
+  async stream(
     cmd: string,
     args: string[] = [],
     { envs, cwd, user, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
   ): Promise<OutputStream> {
-    return startStream(this.#transport, this.#path, { cmd, args, envs, cwd, user, tag, stdin }, call);
+    checkArgs("stream", args);
+    return await startStream(this.#transport, this.#path, { cmd, args, envs, cwd, user, tag, stdin }, call);
   }
 
   /**
@@ -203,6 +214,7 @@ export class Capsule {
     args: string[] = [],
     { envs, cwd, user, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
   ): Promise<BackgroundProcess> {
+    checkArgs("spawn", args);
     const json = { cmd, args, envs, cwd, user, tag, stdin, background: true };
     const path = `${this.#path}/exec`;
     const started = await this.#transport.json<{ pid: number; tag: string }>({ method: "POST", path, json, ...call });
@@ -223,14 +235,19 @@ export class Capsule {
   // ---- Terminals
 
   /** Opens a terminal. Default command: `/bin/bash`. */
-  pty({ signal, reconnectMs, onState, ...start }: PtyOptions & PtyConnection = {}): Promise<Pty> {
+  async pty({ signal, reconnectMs, onState, ...start }: PtyOptions & PtyConnection = {}): Promise<Pty> {
+    const { cmd: _, args = [], cols, rows, envs, cwd, user, tag, ...unknown } = start;
+    refuseUnknown("pty", unknown);
+    checkArgs("pty", args);
     const first = { type: "start" as const, ...start };
-    return Pty.open(this.#transport, `${this.#path}/pty`, first, { signal, reconnectMs, onState });
+    return await Pty.open(this.#transport, `${this.#path}/pty`, first, { signal, reconnectMs, onState });
   }
 
   /** Joins a detached terminal again; its output since then, up to 256 KiB, comes first. Throws `not_found`. */
-  rejoin(tag: string, connection: PtyConnection = {}): Promise<Pty> {
-    return Pty.open(this.#transport, `${this.#path}/pty`, { type: "connect", tag }, connection);
+  async rejoin(tag: string, connection: PtyConnection = {}): Promise<Pty> {
+    const { signal: _, reconnectMs, onState, ...unknown } = connection;
+    refuseUnknown("rejoin", unknown);
+    return await Pty.open(this.#transport, `${this.#path}/pty`, { type: "connect", tag }, connection);
   }
 
   #post(verb: "pause" | "resume", options: CallOptions): Promise<unknown> {
@@ -245,7 +262,8 @@ export class Capsule {
 
 /** `Capsule.create` and `Client.create` are this, with a transport of their own. */
 export async function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
-  const { name, labels, template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
+  const { name, labels, template, vcpus, memoryMb, timeoutSec, wait = true, signal, ...unknown } = options;
+  refuseUnknown("create", unknown);
   const json = snakeKeys({ name, labels, template, vcpus, memoryMb, timeoutSec });
   const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
   const capsule = new Capsule(transport, info.id, info);
@@ -260,8 +278,9 @@ export async function createCapsule(transport: Transport, options: CreateOptions
 
 export async function listCapsules(
   transport: Transport,
-  { status, labels = {}, template, name, signal, timeoutMs }: CapsuleConditions & CallOptions,
+  { status, labels = {}, template, name, signal, timeoutMs, ...unknown }: CapsuleConditions & CallOptions,
 ): Promise<Capsule[]> {
+  refuseUnknown("list", unknown);
   const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
   const query = { status: status === undefined ? undefined : [status].flat().join(","), label, template, name };
   const request = { method: "GET", path: "/v1/capsules", query, signal, timeoutMs } as const;

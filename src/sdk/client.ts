@@ -2,6 +2,7 @@
 import { Capsule, type CapsuleConditions, type CreateOptions, createCapsule, listCapsules } from "./capsule.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";
+import { refuseUnknown } from "./options.ts";
 import type {
   HealthInfo,
   KeyInfo,
@@ -12,7 +13,7 @@ import type {
   SignInLink,
   TemplateInfo,
 } from "./resources.ts";
-import { type CallOptions, type ClientOptions, type Request, Transport } from "./transport.ts";
+import { type CallOptions, type ClientOptions, type Request, splitClientOptions, Transport } from "./transport.ts";
 
 export class Client {
   readonly templates: Templates;
@@ -20,6 +21,7 @@ export class Client {
   readonly #transport: Transport;
 
   constructor(options: ClientOptions = {}) {
+    refuseUnknown("Client", splitClientOptions(options).rest);
     this.#transport = new Transport(options);
     this.templates = new Templates(this.#transport);
     this.keys = new Keys(this.#transport);
@@ -30,6 +32,7 @@ export class Client {
     token: string,
     { signal, ...options }: ClientOptions & CallOptions = {},
   ): Promise<{ client: Client; key: string }> {
+    refuseUnknown("signIn", splitClientOptions(options).rest);
     const request = { method: "POST", path: "/v1/sign-in", json: { token }, signal, isKeyless: true } as const;
     const { key } = await new Transport(options).json<{ key: string }>(request);
     return { client: new Client({ ...options, apiKey: key }), key };

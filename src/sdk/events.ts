@@ -1,6 +1,7 @@
 /** The service's live events, as server-sent events. A broken stream continues after its last event. */
 import { ConnectionError, ServiceError } from "./errors.ts";
 import { camelKeys } from "./key-case.ts";
+import { refuseUnknown } from "./options.ts";
 import type { ServiceEvent } from "./resources.ts";
 import { retryDelayMs, sleep } from "./retry.ts";
 import type { Transport } from "./transport.ts";
@@ -22,7 +23,8 @@ export async function* follow(
   transport: Transport,
   options: EventOptions,
 ): AsyncGenerator<ServiceEvent, void, undefined> {
-  const { signal, onState } = options;
+  const { signal, onState, ...unknown } = options;
+  refuseUnknown("events", unknown);
   let lastId: string | undefined;
   for (let attempt = 0; ; ) {
     try {

@@ -5,6 +5,7 @@
 import type { ForegroundResult } from "../wire/exec.ts";
 import { type Bytes, concatenated, fromBase64, toBase64, utf8, utf8Text } from "./bytes.ts";
 import { isCommandNotFound, refusalWith, ServiceError } from "./errors.ts";
+import { checkArgs, refuseUnknown } from "./options.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import { after } from "./timer.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -28,6 +29,12 @@ export interface ExecOptions extends CommandOptions {
    * Seconds after which the command is killed and `exec` throws `timeout`; 0: never. Default: 30, set by the service.
    */
   timeoutSec?: number;
+  /**
+   * Called with output as it comes; the next is read when its promise, if any, has resolved. An error that it throws kills the command,
+   * and `exec` throws it. With either, `exec` uses a stream.
+   */
+  onStdout?: ((text: string) => unknown) | undefined;
+  onStderr?: ((text: string) => unknown) | undefined;
   /** Aborts the call and kills the command. */
   signal?: AbortSignal | undefined;
 }
@@ -59,10 +66,14 @@ export async function execute(
   command: { cmd: string; args: string[] },
   options: ExecOptions,
 ): Promise<ExecResult> {
+  const { envs, cwd, user, stdin: _, onStdout, onStderr, timeoutSec: __, signal, ...unknown } = options;
+  refuseUnknown("exec", unknown);
+  checkArgs("exec", command.args);
+  const isLive = onStdout !== undefined || onStderr !== undefined;
   const stdin = typeof options.stdin === "string" ? utf8(options.stdin) : options.stdin;
   const { timeoutSec } = options;
   if (timeoutSec === 0 || (timeoutSec ?? 0) > requestMaxSec) return long(transport, path, command, options, stdin);
-  if (stdin === undefined || (stdin instanceof Uint8Array && stdin.length <= requestInputMaxBytes))
+  if (!isLive && (stdin === undefined || (stdin instanceof Uint8Array && stdin.length <= requestInputMaxBytes)))
     return short(transport, path, command, options, stdin);
   return long(transport, path, command, { ...options, timeoutSec: timeoutSec ?? defaultTimeoutSec }, stdin);
 }
@@ -95,7 +106,7 @@ async function long(
   transport: Transport,
   path: string,
   command: { cmd: string; args: string[] },
-  { envs, cwd, user, timeoutSec = 0, signal }: ExecOptions,
+  { envs, cwd, user, timeoutSec = 0, signal, onStdout, onStderr }: ExecOptions,
   stdin: Input | undefined,
 ): Promise<ExecResult> {
   const began = performance.now();
@@ -116,7 +127,10 @@ async function long(
   });
   try {
     if (stdin !== undefined) feed(stream, stdin).catch(fail);
-    const { stdout, stderr, exitCode, isTruncated } = await collect(stream, keptMaxBytes);
+    const { stdout, stderr, exitCode, isTruncated } = await collect(stream, keptMaxBytes, undefined, {
+      stdout: onStdout,
+      stderr: onStderr,
+    });
     if (failure !== undefined) throw failure.error;
     const [stdoutBytes, stderrBytes] = [concatenated(stdout), concatenated(stderr)];
     if (isLate) {

@@ -227,20 +227,22 @@ function decoder(): InstanceType<typeof TextDecoder> {
   return new TextDecoder("utf-8", { ignoreBOM: true });
 }
 
-/** All output of a stream, up to a limit per channel, behind what is `kept` of an earlier one. */
+/** All output of a stream, up to a limit per channel, behind what is `kept` of an earlier one. `onText` is called with it as it comes. */
 export async function collect(
   stream: OutputStream,
   maxBytes: number,
   kept: Record<"stdout" | "stderr", Bytes[]> = { stdout: [], stderr: [] },
+  onText: Partial<Record<"stdout" | "stderr", ((text: string) => unknown) | undefined>> = {},
 ): Promise<{ stdout: Bytes[]; stderr: Bytes[]; isTruncated: boolean; exitCode: number }> {
   const roomOf = (parts: Bytes[]) => maxBytes - parts.reduce((sum, { length }) => sum + length, 0);
   const room = { stdout: roomOf(kept.stdout), stderr: roomOf(kept.stderr) };
   let isTruncated = false;
-  for await (const { channel, bytes } of stream) {
+  for await (const { channel, bytes, text } of stream) {
     const part = bytes.subarray(0, room[channel]);
     isTruncated ||= part.length < bytes.length;
     room[channel] -= part.length;
     if (part.length > 0) kept[channel].push(part);
+    if (text !== "") await onText[channel]?.(text);
   }
   if (stream.exitCode === undefined) throw new ServiceError("agent_error", "the command's end is not known");
   return { ...kept, isTruncated, exitCode: stream.exitCode };

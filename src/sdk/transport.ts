@@ -1,5 +1,6 @@
 /** Requests to one service with one key: time limits, retries, and opening of WebSockets. */
 import { ConnectionError, connectionErrorOf, refusalOf, ServiceError } from "./errors.ts";
+import { refuseUnknown } from "./options.ts";
 import { type Repeat, retryDelayMs, sleep } from "./retry.ts";
 import { after } from "./timer.ts";
 
@@ -60,6 +61,26 @@ export interface Request extends CallOptions {
   repeat?: Repeat;
   /** Whether the service answers it without a key. */
   isKeyless?: true;
+}
+
+const requestNames: Record<keyof Request, true> = {
+  ...{ method: true, path: true, query: true, json: true, body: true, headers: true },
+  ...{ accept: true, repeat: true, isKeyless: true, signal: true, timeoutMs: true },
+};
+
+/** Takes a client's options apart from others. */
+export function splitClientOptions<T extends ClientOptions>(
+  options: T,
+): { client: ClientOptions; rest: Omit<T, keyof ClientOptions> } {
+  const { url, apiKey, timeoutMs, retries, fetch, WebSocket, ...rest } = options;
+  const given = Object.entries({ url, apiKey, timeoutMs, retries, fetch, WebSocket });
+  return { client: Object.fromEntries(given.filter(([, value]) => value !== undefined)), rest };
+}
+
+/** Methods pass on the options that they do not know themselves. */
+function refuseUnknownIn(request: Request): void {
+  const unknown = Object.entries(request).filter(([name]) => !Object.hasOwn(requestNames, name));
+  if (unknown.length > 0) refuseUnknown(`this call (${request.method} ${request.path})`, Object.fromEntries(unknown));
 }
 
 const noKey = "there is no API key: set CAPSULE_URL and CAPSULE_API_KEY, or pass the options url and apiKey";
@@ -125,6 +146,7 @@ export class Transport {
   }
 
   async #carry<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {
+    refuseUnknownIn(request);
     if (this.#lacksKey && request.isKeyless !== true) throw new ServiceError("unauthorized", noKey);
     const repeat = request.repeat ?? (request.method === "GET" ? "always" : "unsent");
     for (let attempt = 0; ; attempt++) {

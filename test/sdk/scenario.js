@@ -15,6 +15,20 @@ seen.exec = [stdout, [...stderrBytes], exitCode];
 const unlimited = await capsule.exec("cat", ["/etc/hostname"], { timeoutSec: 0 });
 seen.unlimited = unlimited.stdout === `${capsule.id}\n` && unlimited.exitCode === 0;
 
+const live = { stdout: "", stderr: "" };
+const line = await capsule.sh('echo "$(id -u):$A" && cat >&2 && exit 4', {
+  ...{ user: "4321", envs: { A: "1" }, stdin: "grüße" },
+  onStdout: (text) => {
+    live.stdout += text;
+  },
+  onStderr: async (text) => {
+    live.stderr += text;
+  },
+});
+seen.sh = [line.stdout, line.stderr, live, line.exitCode];
+seen.unknown = await capsule.exec("true", [], { timeout: 5 }).catch((error) => [error.name, error.message]);
+seen.noUser = await capsule.exec("true", [], { user: "nobody-of-this-name" }).catch(({ code }) => code);
+
 const stream = await capsule.stream("sh", ["-c", "echo out; echo err >&2; exit 3"]);
 const streamed = { stdout: "", stderr: "" };
 for await (const { channel, text } of stream) streamed[channel] += text;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::accounts::{self, Names};
 use crate::job::{Input, Job, Next, Progress};
 use crate::memory;
-use crate::protocol::process_kind;
 use crate::record::Writer;
 use crate::session::Kind;
 use crate::sessions::LeaderLabel;
@@ -24,6 +23,13 @@ const STEP_BYTES: usize = 4 * 1024 * 1024;
 const MAX_PROCESSES: usize = 65_000;
 /// A user with a longer name, and each once the listing is long, is listed as a number.
 const MAX_USER_BYTES: usize = 256;
+
+/// How a process of LIST_PROCESSES was started.
+mod process_kind {
+    pub const OTHER: u8 = 0;
+    pub const EXEC: u8 = 1;
+    pub const PTY: u8 = 2;
+}
 
 pub struct Processes {
     leaders: BTreeMap<i32, LeaderLabel>,

@@ -109,13 +109,6 @@ pub mod exec_mode {
     pub const OUTCOME: u8 = 2;
 }
 
-/// How a process of LIST_PROCESSES was started.
-pub mod process_kind {
-    pub const OTHER: u8 = 0;
-    pub const EXEC: u8 = 1;
-    pub const PTY: u8 = 2;
-}
-
 /// Flags of EXEC_AS.
 pub mod exec_flag {
     /// Standard input is a pipe.
