@@ -237,7 +237,8 @@ export interface ProcessVerbs {
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;
   processes(sink: ListingSink<GuestProcess>, signal?: AbortSignal): Promise<void>;
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;
-  connect(tag: string, sink: OutputSink): PtyStream;
+  /** `isWhole`: with the last output first, instead of what was missed. */
+  connect(tag: string, sink: OutputSink, isWhole?: boolean): PtyStream;
 }
 
 export interface FileVerbs {

@@ -166,8 +166,8 @@ class Connection implements Agent {
     return Terminal.start(this.#channel, command, size, sink);
   }
 
-  connect(tag: string, sink: OutputSink): PtyStream {
-    return Terminal.connect(this.#channel, tag, sink);
+  connect(tag: string, sink: OutputSink, isWhole = false): PtyStream {
+    return Terminal.connect(this.#channel, tag, sink, isWhole);
   }
 
   read(path: string, signal?: AbortSignal, range?: ByteRange): Promise<{ size: number; body: Readable }> {

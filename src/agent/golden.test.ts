@@ -12,7 +12,7 @@ import {
   targetEvent,
 } from "./file-requests.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
-import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest } from "./kept-records.ts";
+import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest, screenRequest } from "./kept-records.ts";
 import { readLongProcess, readProcess } from "./process-records.ts";
 import {
   decodeCount,
@@ -110,6 +110,7 @@ const encoded: Record<string, Buffer> = {
   open_attach_from_start: open(25, attachFromRequest({ tag: "job" }, "start")),
   open_attach_from_now: open(26, attachFromRequest({ pid: 4242 }, "now")),
   open_attach_from_offset: open(27, attachFromRequest({ tag: "job" }, 5_000_000_000)),
+  open_attach_from_screen: open(30, screenRequest("pty-ccdd2233")),
   open_logs: open(28, logsRequest({ tag: "job" }, { stream: "both" })),
   open_logs_tail: open(29, logsRequest({ pid: 4242 }, { stream: "stderr", tail: 10 })),
   open_await: open(17, selectorRequest(Verb.AWAIT, { tag: "worker" })),

@@ -10,6 +10,11 @@ export function attachFromRequest(selector: Selector, start: OutputStart): Recor
   return to.u8(start === "start" ? 0 : 1).u64(0n);
 }
 
+/** A terminal with its last output; the rest is as CONNECT. */
+export function screenRequest(tag: string): RecordWriter {
+  return selectorRequest(Verb.ATTACH_FROM, { tag }).u8(3).u64(0n);
+}
+
 const everyLine = 2n ** 64n - 1n;
 const logChannels = { both: DataChannel.MAIN, stdout: DataChannel.STDOUT, stderr: DataChannel.STDERR } as const;
 

@@ -15,6 +15,7 @@ import type {
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { AgentFailure } from "./failure.ts";
+import { screenRequest } from "./kept-records.ts";
 import {
   DataChannel,
   decodeExit,
@@ -139,7 +140,8 @@ export class Terminal extends InteractiveStream implements PtyStream {
     return new Terminal(channel, Verb.PTY, ptyRequest(command, size), terminalOutputs, sink);
   }
 
-  static connect(channel: Channel, tag: string, sink: OutputSink): Terminal {
+  static connect(channel: Channel, tag: string, sink: OutputSink, isWhole: boolean): Terminal {
+    if (isWhole) return new Terminal(channel, Verb.ATTACH_FROM, screenRequest(tag), terminalOutputs, sink);
     return new Terminal(channel, Verb.CONNECT, request(Verb.CONNECT).str(tag), terminalOutputs, sink);
   }
 

@@ -50,6 +50,29 @@ describe("a terminal", () => {
     return { transcript, stream: transcript.of(agent.connect(tag, transcript)) };
   }
 
+  it("shows its last output to a client that asks, whoever has received it", async () => {
+    const { transcript } = open({
+      cmd: "/bin/sh",
+      args: ["-c", "echo first; head -c 300000 /dev/zero | tr '\\0' x; echo last; cat"],
+    });
+    const { tag } = await transcript.process.promise;
+    await transcript.until((it) => it.text("pty").endsWith("last\r\n"));
+    for (let round = 0; round < 2; round++) {
+      const again = new Transcript();
+      const stream = again.of(agent.connect(tag, again, true));
+      await again.until((it) => it.bytes("pty").length >= 262_144);
+      assert.ok(again.bytes("pty").equals(transcript.bytes("pty").subarray(-262_144)));
+      stream.write(Buffer.from("typed\n"));
+      await again.until((it) => it.text("pty").endsWith("typed\r\ntyped\r\n"));
+      stream.cancel();
+      await transcript.until((it) => it.text("pty").endsWith("typed\r\ntyped\r\n".repeat(round + 1)));
+    }
+    const missing = new Transcript();
+    missing.of(agent.connect("pty-none", missing, true));
+    await assert.rejects(missing.exit(), (error: AgentFailure) => error.failure === "not_found");
+    await agent.signal({ tag }, "SIGKILL");
+  });
+
   it("echoes, has its size, is resized, and ends with its exit code", async () => {
     const { transcript, stream } = open({ cmd: "/bin/sh", args: [], envs: { PS1: "" } });
     assert.match((await transcript.process.promise).tag, /^pty-[0-9a-f]{8}$/);

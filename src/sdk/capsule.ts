@@ -243,11 +243,18 @@ export class Capsule {
     return await Pty.open(this.#transport, `${this.#path}/pty`, first, { signal, reconnectMs, onState });
   }
 
-  /** Joins a detached terminal again; its output since then, up to 256 KiB, comes first. Throws `not_found`. */
-  async rejoin(tag: string, connection: PtyConnection = {}): Promise<Pty> {
+  /**
+   * Joins a detached terminal again; its output since then, up to 256 KiB, comes first, or with `from` the last 256 KiB of all.
+   * Throws `not_found`.
+   */
+  async rejoin(
+    tag: string,
+    { from, ...connection }: PtyConnection & { from?: "start" | undefined } = {},
+  ): Promise<Pty> {
     const { signal: _, reconnectMs, onState, ...unknown } = connection;
     refuseUnknown("rejoin", unknown);
-    return await Pty.open(this.#transport, `${this.#path}/pty`, { type: "connect", tag }, connection);
+    const first = { type: "connect" as const, tag, ...(from && { from }) };
+    return await Pty.open(this.#transport, `${this.#path}/pty`, first, connection);
   }
 
   #post(verb: "pause" | "resume", options: CallOptions): Promise<unknown> {

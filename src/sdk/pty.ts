@@ -40,7 +40,7 @@ export interface PtyConnection {
 }
 
 type Socket = MessageSocket<PtyServerMessage, PtyClientMessage>;
-type First = ({ type: "start" } & PtyOptions) | { type: "connect"; tag: string };
+type First = ({ type: "start" } & PtyOptions) | { type: "connect"; tag: string; from?: "start" };
 
 const reconnectMs = 60_000;
 /** Limit of unread output; beyond it the socket is paused. */

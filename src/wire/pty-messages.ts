@@ -15,7 +15,11 @@ const PtyStart = Type.Object({
   ...CommandFields,
   tag: Type.Optional(Type.String(ChosenTag)),
 });
-const PtyConnect = Type.Object({ type: Type.Literal("connect"), tag: Text({ minLength: 1, maxLength: 64 }) });
+const PtyConnect = Type.Object({
+  type: Type.Literal("connect"),
+  tag: Text({ minLength: 1, maxLength: 64 }),
+  from: Type.Optional(Type.Literal("start", { description: "The last 256 KiB of the session first, then live." })),
+});
 const PtyInput = Type.Object({ type: Type.Literal("input"), data: Type.String({ contentEncoding: "base64" }) });
 const PtyResize = Type.Object({ type: Type.Literal("resize"), cols: Columns, rows: Columns });
 const PtyKill = Type.Object({ type: Type.Literal("kill") });

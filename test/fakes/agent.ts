@@ -318,7 +318,10 @@ export class FakeAgent implements Partial<Agent> {
     return this.#join(new FakePty(command, size, sink), true);
   }
 
-  connect(tag: string, sink: OutputSink): FakePty {
+  readonly joins: boolean[] = [];
+
+  connect(tag: string, sink: OutputSink, isWhole = false): FakePty {
+    this.joins.push(isWhole);
     return this.#join(new FakePty({ cmd: "", args: [] }, { cols: 0, rows: 0 }, sink), tag === "pty-0123abcd");
   }
 

@@ -4,7 +4,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { SerializeAddon } from "@xterm/addon-serialize";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Capsule } from "../../src/sdk/sdk.ts";
+import { type Capsule, hasCode, type Pty, type PtyConnection } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { strictDocument, withStrictDocument } from "../parts/strict-document.ts";
 import { useDashboard } from "../state/dashboard.ts";
@@ -117,6 +117,7 @@ function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: 
   withStrictDocument(() => terminal.open(place));
   fit.fit();
   let unwritten = saved?.screen;
+  let isEmpty = !unwritten;
   terminal.write(unwritten ?? "", () => {
     unwritten = undefined;
   });
@@ -124,9 +125,13 @@ function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: 
   const line = new TerminalLine({
     ...(saved === undefined ? {} : { tag: saved.tag }),
     size: sizeOf(terminal),
-    connect: (tag, connection) => (tag === undefined ? capsule.pty(connection) : capsule.rejoin(tag, connection)),
+    connect: (tag, connection) =>
+      tag === undefined ? capsule.pty(connection) : joined(capsule, tag, connection, isEmpty),
     onTag,
-    onOutput: (bytes) => terminal.write(bytes),
+    onOutput: (bytes) => {
+      isEmpty = false;
+      terminal.write(bytes);
+    },
   });
   terminal.onData((text) => line.type(text));
   terminal.onBinary((text) => line.type(text));
@@ -187,3 +192,12 @@ const theme: ITheme = {
   brightCyan: "#93e3df",
   brightWhite: "#f2f5f8",
 };
+
+/** An empty terminal asks for the screen; agents of earlier releases do not have it. */
+async function joined(capsule: Capsule, tag: string, connection: PtyConnection, isEmpty: boolean): Promise<Pty> {
+  if (!isEmpty) return await capsule.rejoin(tag, connection);
+  return await capsule.rejoin(tag, { ...connection, from: "start" }).catch((error) => {
+    if (!hasCode(error, "conflict")) throw error;
+    return capsule.rejoin(tag, connection);
+  });
+}

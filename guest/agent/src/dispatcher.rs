@@ -5,7 +5,7 @@ use crate::frames::{self, Frame};
 use crate::job::Input;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
-use crate::protocol::{self, empty, Code, Failure, Hello, Versions, Welcome};
+use crate::protocol::{self, empty, Code, Failure, Hello, Position, Selector, Versions, Welcome};
 use crate::pty::Size;
 use crate::record::{Malformed, Reader, END_MARK};
 use crate::request::{Message, Request};
@@ -151,6 +151,10 @@ impl Dispatcher {
                 rows,
             } => supervisor.pty(id, command, Size::new(*cols, *rows)?, streams, epoll)?,
             Request::Attach(selector) => supervisor.sessions().attach(id, selector, streams)?,
+            Request::AttachFrom {
+                selector: Selector::Tag(tag),
+                position: Position::Screen,
+            } => supervisor.connect(id, tag, true, streams)?,
             Request::AttachFrom { selector, position } => {
                 let sessions = supervisor.sessions();
                 sessions.attach_from(id, selector, *position, streams)?;
@@ -164,7 +168,7 @@ impl Dispatcher {
                 sessions.send_log(id, selector, *channel, *tail, streams)?;
             }
             Request::Await(selector) => supervisor.sessions().await_exit(id, selector, streams)?,
-            Request::Connect { tag } => supervisor.connect(id, tag, streams)?,
+            Request::Connect { tag } => supervisor.connect(id, tag, false, streams)?,
             Request::Signal { selector, signal } => {
                 supervisor.signal(id, selector, *signal, streams)?;
             }

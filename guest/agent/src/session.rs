@@ -154,10 +154,15 @@ impl Session {
         streams.event(stream, &protocol::started_event(self.pid(), &self.tag));
     }
 
-    /// Adds a client of the terminal. It receives the missed output and then the live output without a gap, since
+    /// Adds a client of the terminal. It receives the missed output, or with `is_whole` the last output, and then the live output without a gap, since
     /// nothing is read in between.
-    pub fn connect(&mut self, stream: u32, role: Role, streams: &mut Streams) {
-        let missed = self.terminal.as_mut().map(Terminal::take_missed);
+    pub fn connect(&mut self, stream: u32, role: Role, is_whole: bool, streams: &mut Streams) {
+        let take = if is_whole {
+            Terminal::last
+        } else {
+            Terminal::take_missed
+        };
+        let missed = self.terminal.as_mut().map(take);
         self.add_listener(stream, role, streams);
         self.send_started(stream, streams);
         streams.data(stream, channel::MAIN, &missed.unwrap_or_default());
@@ -243,6 +248,9 @@ impl Session {
                 let bytes = &scratch[..count];
                 if let Some(log) = &mut self.log {
                     log.push(output.channel(), bytes);
+                }
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.keep(bytes);
                 }
                 let unsent = self.listeners.deliver(output.channel(), bytes, streams);
                 if let (Some(unsent), Some(terminal)) = (unsent, &mut self.terminal) {

@@ -78,9 +78,10 @@ impl Supervisor {
         &mut self,
         stream: u32,
         tag: &[u8],
+        is_whole: bool,
         streams: &mut Streams,
     ) -> Result<(), Failure> {
-        let key = self.sessions.connect(stream, tag, streams)?;
+        let key = self.sessions.connect(stream, tag, is_whole, streams)?;
         self.effects.push(Effect::arm(QUIET_MS, Due::Redraw(key)));
         Ok(())
     }

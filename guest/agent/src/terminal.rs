@@ -1,4 +1,4 @@
-//! The output of a terminal that no client received, kept for the next one.
+//! The last output of a terminal: what no client received, for the next one, and all of it, for clients that ask.
 //!
 //! ```text
 //!   program ─► slave │ master ─► every client            (without one: the ring keeps the last 256 KiB)
@@ -12,12 +12,24 @@ const RING_BYTES: usize = 256 * 1024;
 #[derive(Default)]
 pub struct Terminal {
     missed: Ring,
+    last: Ring,
 }
 
 impl Terminal {
+    /// All output, received or missed.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        self.last.push(bytes);
+    }
+
     /// Output that no client received.
     pub fn miss(&mut self, bytes: &[u8]) {
         self.missed.push(bytes);
+    }
+
+    /// The last output, which contains all that was missed.
+    pub fn last(&mut self) -> Vec<u8> {
+        self.missed.take();
+        self.last.bytes.iter().copied().collect()
     }
 
     pub fn take_missed(&mut self) -> Vec<u8> {

@@ -330,6 +330,10 @@ fn requests_for_kept_output_are_decoded() {
         ("open_attach_from_start", (tag(), Position::Start)),
         ("open_attach_from_now", (Selector::Pid(4242), Position::Now)),
         (
+            "open_attach_from_screen",
+            (Selector::Tag(b"pty-ccdd2233".to_vec()), Position::Screen),
+        ),
+        (
             "open_attach_from_offset",
             (tag(), Position::Offset(5_000_000_000)),
         ),

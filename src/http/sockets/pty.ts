@@ -52,7 +52,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
         const open = (message: PtyStart | PtyConnect, sink: OutputSink) => {
           if (message.type === "connect") {
             recordStart(audit, request, message.tag);
-            return agent.connect(message.tag, sink);
+            return agent.connect(message.tag, sink, message.from === "start");
           }
           const { cmd = ptyDefaults.cmd } = message;
           const command = commandOf({ ...message, cmd }, limits, { tag: message.tag });

@@ -906,6 +906,21 @@ describe("pty", () => {
     assert.deepEqual(pty.size, { cols: 100, rows: 30 });
   });
 
+  test("`connect` takes `from: start`, and nothing else", async () => {
+    for (const from of [undefined, "start"]) {
+      const client = await open();
+      await started(client, { type: "connect", tag: "pty-0123abcd", from });
+      client.socket.close();
+      await client.closed;
+    }
+    assert.deepEqual(agent.joins, [false, true]);
+    const client = await open();
+    client.send({ type: "connect", tag: "pty-0123abcd", from: "now" });
+    assert.equal((await client.next()).type, "error");
+    client.socket.close();
+    await client.closed;
+  });
+
   test("a session survives its client's disconnect and is rejoined by its tag", async () => {
     const first = await open();
     const pty = await started(first);

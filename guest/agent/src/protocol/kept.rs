@@ -9,6 +9,8 @@ pub enum Position {
     Start,
     Now,
     Offset(u64),
+    /// A terminal's last output.
+    Screen,
 }
 
 impl Position {
@@ -17,6 +19,7 @@ impl Position {
             (0, 0) => Ok(Position::Start),
             (1, 0) => Ok(Position::Now),
             (2, offset) => Ok(Position::Offset(offset)),
+            (3, 0) => Ok(Position::Screen),
             _ => Err(Malformed),
         }
     }

@@ -43,6 +43,7 @@ impl Session {
         let next = match position {
             Position::Start => first,
             Position::Now => written,
+            Position::Screen => return Err(Failure::new(Code::Invalid, "it has no terminal")),
             Position::Offset(offset) if offset > written => {
                 let message = format!("only {written} bytes are written");
                 return Err(Failure::new(Code::Invalid, message));

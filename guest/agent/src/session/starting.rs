@@ -65,7 +65,7 @@ impl Session {
                     self.send_started(stream, streams);
                 }
             }
-            Kind::Terminal => self.connect(stream, Role::Terminal(key), streams),
+            Kind::Terminal => self.connect(stream, Role::Terminal(key), false, streams),
         }
     }
 }

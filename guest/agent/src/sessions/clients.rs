@@ -27,13 +27,14 @@ impl Sessions {
         &mut self,
         stream: u32,
         tag: &[u8],
+        is_whole: bool,
         streams: &mut Streams,
     ) -> Result<u32, Failure> {
         let key = self.tagged(tag);
         let Some((key, session)) = self.find(key, Session::has_terminal) else {
             return Err(Selector::Tag(tag.to_vec()).not_found());
         };
-        session.connect(stream, Role::Terminal(key), streams);
+        session.connect(stream, Role::Terminal(key), is_whole, streams);
         session.begin_redraw();
         Ok(key)
     }
