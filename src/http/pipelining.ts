@@ -11,6 +11,9 @@ import { stopParsing } from "./node-internals.ts";
 /** Requests of one connection that wait behind the one that is handled. */
 export const pipelinedMax = 16;
 
+/** Parts of the server that wait for the end of one response: 11 for the longest route, beyond Node's bound of 10. */
+const responseListenersMax = 16;
+
 type Exchange = [request: IncomingMessage, response: ServerResponse];
 type Handle = (this: Server, ...exchange: Exchange) => void;
 
@@ -21,6 +24,7 @@ export function handleOneByOne(server: Server): void {
   const waiting = new WeakMap<Socket, Exchange[]>();
   const begin = ([request, response]: Exchange) => {
     const { socket } = request;
+    response.setMaxListeners(responseListenersMax);
     response.once("close", () => setImmediate(next, socket));
     for (const handle of listeners) handle.call(server, request, response);
   };
