@@ -232,10 +232,11 @@ describe("kept output", () => {
     await early.transcript.until((it) => it.bytes("stdout").length > 0);
     agent.close();
     agent = await guest.connect();
-    const late = attach({ pid }, 500_000);
-    await late.transcript.until((it) => it.text("stdout") === "one\n");
+    const late = attach({ pid }, "start");
+    await late.transcript.until((it) => it.bytes("stdout").length === 500_004);
     await writeFile(guest.file("survive"), "");
-    await late.transcript.until((it) => it.text("stdout") === "one\ntwo\ntyped");
+    await late.transcript.until((it) => it.bytes("stdout").length === 500_013);
+    assert.equal(late.transcript.bytes("stdout").subarray(500_000).toString(), "one\ntwo\ntyped");
     await agent.signal({ tag }, "SIGTERM");
     assert.equal((await late.transcript.exit()).exitCode, 143);
     assert.equal((await logs({ tag })).size, 500_013);

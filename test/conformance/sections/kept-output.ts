@@ -40,6 +40,10 @@ export const keptOutput = section(import.meta, "kept output", () => {
     return client.call("GET", `${capsule.path}/processes/${selector}/logs${query}`);
   }
 
+  function signal(selector: string): Promise<Reply> {
+    return client.call("DELETE", `${capsule.path}/processes/${selector}`);
+  }
+
   function attach(selector: string | number, query: string): Promise<TestSocket> {
     return TestSocket.open(capsule, `processes/${selector}/stream?${query}`);
   }
@@ -215,6 +219,27 @@ export const keptOutput = section(import.meta, "kept output", () => {
       assert.deepEqual(await again.output(), { stdout: "one\ntwo\n", stderr: "", exitCode: 8, closeCode: 1000 });
     });
 
+    test("`connect` of a terminal with `from: start` shows its last output, also what was received, over a pause", async () => {
+      let tag: string;
+      {
+        await using first = await TestSocket.open(capsule, "pty");
+        first.say({ type: "start", cmd: "sh", args: ["-c", "echo on the screen; exec cat"] });
+        ({ tag } = await first.next("started"));
+        await first.prints(/on the screen/);
+      }
+      await capsule.pause();
+      await capsule.resume();
+      for (let round = 0; round < 2; round++) {
+        await using again = await TestSocket.open(capsule, "pty");
+        again.say({ type: "connect", tag, from: "start" });
+        await again.next("started");
+        await again.prints(/^on the screen/);
+        again.type(`live ${round}\r`);
+        await again.prints(new RegExp(`live ${round}\\r\\nlive ${round}`));
+      }
+      await signal(tag);
+    });
+
     test("a client whose next byte is dropped is closed with 1008", async () => {
       const { tag } = await start("until [ -e /tmp/go-flood ]; do sleep 0.05; done; exec cat /dev/zero");
       await using socket = await attach(tag, "from=start");
@@ -227,7 +252,7 @@ export const keptOutput = section(import.meta, "kept output", () => {
       );
       socket.socket.resume();
       assert.equal((await socket.closed).code, 1008);
-      assert.equal((await client.call("DELETE", `${capsule.path}/processes/${tag}`)).status, 204);
+      assert.equal((await signal(tag)).status, 204);
     });
   });
 });
