@@ -5,6 +5,7 @@ import fc from "fast-check";
 import { entriesOf, processesOf } from "../../test/collected.ts";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { GuestProcess } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
 import { FrameType } from "./frames.ts";
 import { emptyRecord, endRecord, limits, windowRecord } from "./protocol.ts";
@@ -40,16 +41,23 @@ describe("a listing", () => {
       tag: fc.string({ maxLength: 20 }),
       cmd: fc.string({ unit: "grapheme", maxLength: 60 }),
       args: fc.array(fc.string({ maxLength: 500 }), { maxLength: 30 }),
+      user: fc.string({ maxLength: 20 }),
+      startedAtMs: fc.nat(),
+      kind: fc.constantFrom("other", "exec", "pty"),
     },
     { noNullPrototype: true },
   );
+  const kinds = ["other", "exec", "pty"];
+  const ofRoot = { tag: "", user: "root", startedAtMs: 7, kind: "other" } as const;
+  const put = (to: RecordWriter, { pid, tag, cmd, args, ...more }: Required<GuestProcess>): RecordWriter =>
+    to.u32(pid).str(tag).str(cmd).strs(args).str(more.user).u64(BigInt(more.startedAtMs)).u8(kinds.indexOf(more.kind));
 
   it("is decoded from any chunks", async () => {
     const processes = fc.sample(anyProcess, { numRuns: 500, seed: 5 });
-    const huge = { pid: 1, tag: "", cmd: "x", args: Array.from({ length: 1_000 }, (_, i) => `${i}`.repeat(300)) };
+    const huge = { ...ofRoot, pid: 1, cmd: "x", args: Array.from({ length: 1_000 }, (_, i) => `${i}`.repeat(300)) };
     const listed = [...processes, huge, ...processes];
     const bytes = new RecordWriter();
-    for (const item of listed) bytes.u32(item.pid).str(item.tag).str(item.cmd).strs(item.args);
+    for (const item of listed) put(bytes, item);
     const all = bytes.bare();
     for (const pieceBytes of [997, 65_536]) {
       await using peer = await connected();
@@ -100,8 +108,8 @@ describe("a listing", () => {
     ]) {
       await using peer = await connected((frame, guest) => {
         if (!isOpen(frame)) return;
-        guest.frame(DATA, frame.stream, new RecordWriter().u32(1).str("").str("x").strs([]).bare());
-        const huge = new RecordWriter().u32(2).str("").str("y".repeat(100_000)).strs([]).bare();
+        guest.frame(DATA, frame.stream, put(new RecordWriter(), { ...ofRoot, pid: 1, cmd: "x", args: [] }).bare());
+        const huge = put(new RecordWriter(), { ...ofRoot, pid: 2, cmd: "y".repeat(100_000), args: [] }).bare();
         guest.frame(DATA, frame.stream, huge.subarray(0, 65_000));
         guest.frame(DATA, frame.stream, huge.subarray(65_000));
         guest.frame(RESULT, frame.stream, count(2));
@@ -115,8 +123,8 @@ describe("a listing", () => {
   it("with a wrong count or an incomplete last item ends the connection", async () => {
     for (const [bytes, items] of [
       [Buffer.alloc(0), 1],
-      [Buffer.alloc(16), 2],
-      [Buffer.alloc(15), 1],
+      [Buffer.alloc(29), 2], // a process whose fields are all 0
+      [Buffer.alloc(28), 1],
     ] as const) {
       await using peer = await connected((frame, guest) => {
         if (!isOpen(frame)) return;
