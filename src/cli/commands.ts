@@ -128,8 +128,9 @@ export const commands: Commands = {
     meaning: "copy files and folders in or out; - is standard input or output",
     details:
       "Folders are copied recursively, with modes, also setgid and sticky of folders; links stay links. Several sources go " +
-      "into a folder. A relative path " +
-      "in a capsule starts at the home directory. Nothing is written outside of DST, whatever file names the capsule reports.",
+      "into a folder, and have different names. ID is an id, a prefix of one or a name; a file here whose name has a colon is " +
+      "./a:b. A relative path in a capsule starts at the home directory. Nothing is written outside of DST, whatever file " +
+      "names the capsule reports.",
     options: {
       quiet: { short: "q", meaning: "show no progress" },
       recursive: { short: "r", meaning: "as without it: folders are copied with all in them" },

@@ -6,6 +6,9 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { entryOf, LocalCapsule } from "../../test/fakes/local-capsule.ts";
 import { type Member, pax, tar } from "../../test/tar.ts";
+import { type Call, parse, UsageError } from "./command.ts";
+import { commands } from "./commands.ts";
+import { cp } from "./copy.ts";
 import { download } from "./download.ts";
 import { Progress } from "./progress.ts";
 import { upload } from "./upload.ts";
@@ -219,4 +222,78 @@ test("a sparse file comes out with its holes, and times are kept", async () => {
   await inDirection("out", made)(await makeTree("sparse-in"), target);
   const { size, blocks, mtimeMs } = await lstat(join(target, "sparse"));
   assert.deepEqual([size, blocks < 100, mtimeMs, (await lstat(target)).mtimeMs], [1e9, true, 1e12, 1.1e12]);
+});
+
+async function runCp({ local }: { local: LocalCapsule }, ...words: string[]): Promise<number> {
+  const { wantsHelp: _, ...parsed } = parse(commands.cp!, ["--quiet", ...words]);
+  const call: Call = { ...parsed, client: async () => local.client(), commands };
+  return await cp(call);
+}
+
+test("a capsule is given by its name, its id or the beginning of it, and a file with a colon by a path", async () => {
+  const made = LocalCapsule.make();
+  const [there, here] = [join(folder, "by-name"), join(folder, "a:b")];
+  await writeFile(here, "mine");
+  for (const capsule of [made.local.name, made.local.id, made.local.id.slice(0, 8)]) {
+    await runCp(made, here, `${capsule}:${there}`);
+    await runCp(made, `${capsule}:${there}`, `${here}-back`);
+    assert.equal(await readFile(`${here}-back`, "utf8"), "mine");
+    for (const path of [there, `${here}-back`]) await rm(path);
+  }
+  await assert.rejects(runCp(made, "other:/x", folder), /no capsule named "other"/);
+  await assert.rejects(runCp(made, "a:b", `web:${there}`), /one side must be in a capsule/);
+});
+
+test("several sources of one name are refused before anything is sent", async () => {
+  const made = LocalCapsule.make();
+  const [target, ...sources] = ["same-target", "same-1", "same-2"].map((name) => join(folder, name));
+  for (const path of [target!, ...sources]) await mkdir(path);
+  for (const source of sources) await writeFile(join(source, "same"), source);
+  const files = sources.map((source) => `${source}/same`);
+  await assert.rejects(runCp(made, ...files, `web:${target}`), UsageError);
+  await assert.rejects(runCp(made, `${sources[0]}/`, sources[0]!, `web:${target}`), UsageError);
+  await assert.rejects(runCp(made, ...files.map((file) => `web:${file}`), target!), UsageError);
+  assert.deepEqual(await readdir(target!), []);
+  await runCp(made, ...sources, `web:${target}`);
+  assert.deepEqual((await readdir(target!)).sort(), ["same-1", "same-2"]);
+});
+
+test("one source and several go into the folder behind a link with a slash after it", async () => {
+  const made = LocalCapsule.make();
+  const [target, link] = [join(folder, "behind-slash"), join(folder, "with-slash")];
+  await mkdir(target);
+  await symlink(target, link);
+  const sources = ["one", "two"].map((name) => join(folder, name));
+  for (const source of sources) await writeFile(source, "text");
+  await runCp(made, sources[0]!, `web:${link}/`);
+  assert.deepEqual(await readdir(target), ["one"]);
+  await runCp(made, ...sources, `web:${link}/`);
+  assert.deepEqual((await readdir(target)).sort(), ["one", "two"]);
+});
+
+test("hard links come out as links of one file, and take no room for each", async () => {
+  const made = LocalCapsule.make(true);
+  const hard = (name: string): Member => ({ name, kind: "1", link: "sparse" });
+  made.local.madeUpArchive = tar(
+    { name: "./", kind: "5", mode: 0o755 },
+    pax({ "GNU.sparse.major": "1", "GNU.sparse.name": "sparse", "GNU.sparse.realsize": "100000000" }),
+    {
+      name: "x",
+      mode: 0o640,
+      content: Buffer.concat([Buffer.from("1\n0\n3\n".padEnd(512, "\0")), Buffer.from("abc")]),
+    },
+    ...["first", "second", "second", "sparse"].map(hard),
+  );
+  const tree = await makeTree("hard-in");
+  const target = join(folder, "hard-out/hard-in");
+  await mkdir(join(folder, "hard-out"));
+  const copy = inDirection("out", made);
+  for (const _ of ["new", "replaced"]) await copy(tree, join(folder, "hard-out"));
+  const names = await readdir(target);
+  assert.deepEqual(names.sort(), ["first", "second", "sparse"]);
+  const found = await Promise.all(names.map((name) => lstat(join(target, name))));
+  assert.deepEqual(
+    found.map(({ ino, nlink, size, mode }) => [ino, nlink, size, mode & 0o777]),
+    found.map(() => [found[0]!.ino, 3, 1e8, 0o640]),
+  );
 });

@@ -1,14 +1,15 @@
 /** `capsule cp`: files and folders in and out of a capsule; `-` is standard input or output. */
 import { stat } from "node:fs/promises";
+import { basename } from "node:path";
 import type { Capsule } from "../sdk/sdk.ts";
-import type { Call } from "./command.ts";
+import { type Call, UsageError } from "./command.ts";
 import { download, downloadToStandardOutput } from "./download.ts";
 import { exitCodes, Failure } from "./failures.ts";
 import { named, onDisk } from "./names.ts";
 import { Progress, type Tally } from "./progress.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
-import { upload, uploadStandardInput } from "./upload.ts";
+import { isFolderIn, nameOfCopy, statIn, upload, uploadStandardInput } from "./upload.ts";
 
 interface Remote {
   id: string;
@@ -19,6 +20,7 @@ export async function cp(call: Call): Promise<number> {
   const [sources, target] = [call.words.slice(0, -1), call.words.at(-1)!];
   const to = remote(target);
   const id = idOf(sources, to);
+  requireDifferentNames(sources);
   const client = await call.client();
   const capsule = await capsuleBy(client, id);
   const progress = new Progress(!call.isJson && !call.isSet("quiet") && target !== "-");
@@ -52,9 +54,24 @@ function idOf(sources: string[], to: Remote | undefined): string {
   if (isMixed || id === undefined)
     throw new Failure(
       "one side must be in a capsule, the other here",
-      "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE.",
+      "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE. A file here is ./a:b if its name has a colon.",
     );
   return id;
+}
+
+/** Copies of one name in one folder would replace each other. */
+function requireDifferentNames(sources: string[]): void {
+  const seen = new Map<string, string>();
+  for (const source of sources) {
+    const path = remote(source)?.path;
+    const name = path === undefined ? nameOfCopy(source) : basename(path);
+    const other = seen.get(name);
+    if (other !== undefined)
+      throw new UsageError(
+        `${JSON.stringify(other)} and ${JSON.stringify(source)} would replace each other in the target`,
+      );
+    seen.set(name, source);
+  }
 }
 
 /** Several sources go into a folder. */
@@ -64,13 +81,16 @@ async function requireFolder(capsule: Capsule, target: string, to: Remote | unde
       ? await stat(onDisk(named(target)))
           .then((found) => found.isDirectory())
           .catch(() => false)
-      : (await capsule.files.stat(to.path.replace(/(.)\/+$/, "$1")))?.type === "directory";
+      : isFolderIn(await statIn(capsule, to.path), to.path);
   if (!isFolder) throw new Failure(`${target} is no folder; several sources are copied into one`);
 }
 
-/** `ID:PATH`, where a relative path starts at the home directory; undefined: a path of this machine. */
+/**
+ * `ID:PATH`, where a relative path starts at the home directory; undefined: a path of this machine, which has a slash before
+ * its first colon, if it has one. `ID` is what `capsuleBy` takes.
+ */
 function remote(text: string): Remote | undefined {
-  const [, id, path] = /^(cl-[0-9a-z]*):(.*)$/s.exec(text) ?? [];
+  const [, id, path] = /^([a-z0-9][A-Za-z0-9._-]*):(.*)$/s.exec(text) ?? [];
   if (id === undefined || path === undefined) return undefined;
   return { id, path: path.startsWith("/") ? path : `/root/${path}` };
 }

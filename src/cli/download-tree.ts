@@ -4,7 +4,7 @@
  * written through a link or outside of the target.
  */
 import { randomBytes } from "node:crypto";
-import { chmod, copyFile, open, rename, rm, symlink, utimes } from "node:fs/promises";
+import { chmod, copyFile, link, open, rename, rm, symlink, utimes } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Failure } from "./failures.ts";
 import { keptMode, modesOfCopy } from "./modes.ts";
@@ -94,14 +94,21 @@ export class TreeReceiver {
     });
   }
 
-  /** The copy is a file of its own, as when files are copied one by one. */
+  /** A link, since copies of a file with holes could fill the disk. It has the file's mode and time. */
   async #addHardLink(to: string, { name, target, mode, mtimeSec }: TarMember): Promise<void> {
     const from = this.#pathOf(target);
     if (!this.#files.has(from)) throw new Failure(`the capsule's archive links ${printable(name)} to no file of it`);
     await this.#publish(to, async (half) => {
-      await copyFile(onDisk(from), half);
-      await chmod(half, keptMode(mode, false));
-      await utimes(half, mtimeSec, mtimeSec);
+      try {
+        await link(onDisk(from), half);
+      } catch (error) {
+        if (!hasNoLinks(error)) throw error;
+        await copyFile(onDisk(from), half);
+        await chmod(half, keptMode(mode, false));
+        await utimes(half, mtimeSec, mtimeSec);
+      }
+      // A rename to another name of the same file does nothing.
+      if (this.#files.has(to)) await rm(onDisk(to));
     });
   }
 
@@ -117,4 +124,9 @@ export class TreeReceiver {
     this.#files.add(to);
     this.#tally.files++;
   }
+}
+
+/** Errors of file systems without hard links, such as FAT. */
+function hasNoLinks(error: unknown): boolean {
+  return ["EPERM", "ENOTSUP"].includes((error as NodeJS.ErrnoException).code ?? "");
 }

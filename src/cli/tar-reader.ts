@@ -20,8 +20,12 @@ export interface TarMember {
 }
 
 const blockBytes = 512;
-const extensionMaxBytes = 1024 * 1024;
+/** The limit of one member, its pax records and long names together. */
+const extensionsMaxBytes = 1024 * 1024;
 const extentsMax = 65_536;
+const sparseKeys = ["major", "name", "realsize"].map((key) => `GNU.sparse.${key}`);
+/** The pax records that are used. */
+const keysKept = new Set(["path", "linkpath", "size", "mtime", ...sparseKeys]);
 const kinds: Record<string, TarMember["kind"]> = {
   ...{ "0": "file", "\0": "file", "1": "hardlink", "2": "symlink", "5": "directory" },
 };
@@ -29,6 +33,7 @@ const kinds: Record<string, TarMember["kind"]> = {
 export async function* membersOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarMember> {
   const input = new Input(chunks);
   let records = new Map<string, Buffer>();
+  let extensionsBytes = 0;
   for (;;) {
     const block = await input.take(blockBytes);
     if (block.every((byte) => byte === 0)) {
@@ -38,17 +43,20 @@ export async function* membersOf(chunks: AsyncIterable<Uint8Array>): AsyncGenera
     checkSum(block);
     const [kind, size] = [block.toString("latin1", 156, 157), sizeIn(block, records)];
     if (kind === "x" || kind === "L" || kind === "K") {
-      if (size > extensionMaxBytes) throw damaged("a name is too long");
+      extensionsBytes += size;
+      if (extensionsBytes > extensionsMaxBytes)
+        throw damaged(`a member has more than ${extensionsMaxBytes} bytes of names and attributes`);
       const content = await input.take(size);
       await input.take(-size & (blockBytes - 1));
       if (kind === "x") readRecords(content, records);
-      else records.set(kind === "L" ? "path" : "linkpath", content.subarray(0, content.indexOf(0)));
+      else records.set(kind === "L" ? "path" : "linkpath", textIn(content, 0, content.length));
       continue;
     }
     const member = new Content(input, size);
     yield await memberOf(block, kind, records, member);
     await member.skip();
     records = new Map();
+    extensionsBytes = 0;
   }
 }
 
@@ -61,12 +69,11 @@ async function memberOf(
   const isSparse = records.has("GNU.sparse.major");
   if (isSparse) await content.readMap();
   const name = records.get("GNU.sparse.name") ?? records.get("path") ?? textIn(block, 0, 100);
-  const mtime = records.get("mtime")?.toString("latin1");
   return {
     name: nameFromBytes(name),
     kind: kinds[kind] ?? "other",
     mode: octalIn(block, 100, 108),
-    mtimeSec: mtime === undefined ? octalIn(block, 136, 148) : Number.parseFloat(mtime) || 0,
+    mtimeSec: secondsOf(records.get("mtime")) ?? octalIn(block, 136, 148),
     target: nameFromBytes(records.get("linkpath") ?? textIn(block, 157, 257)),
     size: isSparse ? numberOf(records.get("GNU.sparse.realsize")) : content.size,
     content: content.pieces(),
@@ -180,7 +187,8 @@ function readRecords(bytes: Buffer, records: Map<string, Buffer>): void {
     const equals = bytes.indexOf("=", space);
     const end = at + length;
     if (length === 0 || end > bytes.length || equals < 0 || equals >= end) throw damaged("a pax record is malformed");
-    records.set(bytes.toString("latin1", space + 1, equals), bytes.subarray(equals + 1, end - 1));
+    const key = bytes.toString("latin1", space + 1, equals);
+    if (keysKept.has(key)) records.set(key, bytes.subarray(equals + 1, end - 1));
     at = end;
   }
 }
@@ -199,6 +207,12 @@ function octalIn(block: Buffer, start: number, end: number): number {
   const digits = /^ *([0-7]*)[ \0]*$/.exec(block.toString("latin1", start, end))?.[1];
   if (digits === undefined) throw damaged("a number is malformed");
   return Number.parseInt(digits || "0", 8);
+}
+
+/** Undefined: not given, or no time that a file can have. */
+function secondsOf(value: Buffer | undefined): number | undefined {
+  const text = value?.toString("latin1") ?? "";
+  return /^-?\d{1,12}(\.\d*)?$/.test(text) ? Number.parseFloat(text) : undefined;
 }
 
 function numberOf(digits: Buffer | undefined): number {

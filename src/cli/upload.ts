@@ -5,7 +5,7 @@
 import { createReadStream, type Stats } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { basename, join, posix } from "node:path";
-import { type Capsule, hasCode, nameFromBytes } from "../sdk/sdk.ts";
+import { type Capsule, type FileEntry, hasCode, nameFromBytes } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 import { keptMode, newFileMode } from "./modes.ts";
 import { onDisk, readPaths, scriptWord } from "./names.ts";
@@ -81,12 +81,24 @@ interface Place {
   isNew: boolean;
 }
 
+/** In a folder. */
+export function nameOfCopy(source: string): string {
+  return basename(source === "." || source === ".." ? join(process.cwd(), source) : source);
+}
+
+export async function statIn(capsule: Capsule, target: string): Promise<FileEntry | undefined> {
+  return await capsule.files.stat(target.replace(/(.)\/+$/, "$1"));
+}
+
+/** A link with a slash after it leads to one, or the service says that it does not. */
+export function isFolderIn(there: FileEntry | undefined, target: string): boolean {
+  return there?.type === "directory" || (there?.type === "symlink" && target.endsWith("/"));
+}
+
 async function placeFor(capsule: Capsule, source: string, target: string, isFolder: boolean): Promise<Place> {
-  const name = basename(source === "." || source === ".." ? join(process.cwd(), source) : source);
-  const there = await capsule.files.stat(target === "/" ? target : target.replace(/\/+$/, ""));
-  const isThereFolder = there?.type === "directory" || (there?.type === "symlink" && target.endsWith("/"));
-  if (isThereFolder) {
-    const place = posix.join(target, name);
+  const there = await statIn(capsule, target);
+  if (isFolderIn(there, target)) {
+    const place = posix.join(target, nameOfCopy(source));
     return { place, isNew: (await capsule.files.stat(place)) === undefined };
   }
   if (isFolder && there !== undefined) throw new Failure(`${target} exists and is not a folder`);

@@ -5,13 +5,15 @@ import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { onDisk } from "../../src/cli/names.ts";
 import { permissionsOf } from "../../src/http/file-entry.ts";
-import { type Capsule, type FileEntry, nameFromBytes, ServiceError } from "../../src/sdk/sdk.ts";
+import { type Capsule, type Client, type FileEntry, nameFromBytes, ServiceError } from "../../src/sdk/sdk.ts";
 
 type Content = string | AsyncIterable<Uint8Array | string>;
 
 const types: Record<string, FileEntry["type"]> = { d: "directory", l: "symlink" };
 
 export class LocalCapsule {
+  readonly id = "cl-0123456789abcdefghijklmno";
+  readonly name = "web";
   /** Called with each chunk of a file that is written or read, before it is passed on. */
   onChunk: (path: string) => Promise<void> = async () => {};
   /** Listed besides what is there. */
@@ -58,6 +60,13 @@ export class LocalCapsule {
     const local = new LocalCapsule();
     local.takesArchives = takesArchives;
     return { capsule: local as unknown as Capsule, local };
+  }
+
+  /** A service that has this capsule alone, as `capsule cp` asks it. */
+  client(): Client {
+    const capsule = this as unknown as Capsule;
+    const list = async ({ name = this.name } = {}) => (name === this.name ? [capsule] : []);
+    return { list, connect: async () => capsule, limits: async () => ({ listDepthMax: 9 }) } as unknown as Client;
   }
 
   async exec(cmd: string, args: string[]) {
