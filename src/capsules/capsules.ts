@@ -12,7 +12,7 @@ import type { DiskLimiter } from "./disk-limiter.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
-import { type Conditions, readPage } from "./pages.ts";
+import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { RunEnd, Runs } from "./runs.ts";
 import { encodeLabels, type Labels, labelsOf, type SettingsChange, settingsAfter } from "./settings.ts";
@@ -35,11 +35,9 @@ export type CapsuleView = Readonly<
   Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels"> & { labels: Labels }
 >;
 
-export interface ViewPage {
-  views: CapsuleView[];
-  /** The place of its last capsule in the team's sequence; undefined: no more follow. */
-  end: number | undefined;
-  /** Rows that were read for it. */
+export interface ViewTurn {
+  items: CapsuleView[];
+  /** Rows that were read for them. */
   seen: number;
 }
 
@@ -126,14 +124,14 @@ export class Capsules {
     return this.#options.store.ofTeam(teamId).map((row) => this.#view(row));
   }
 
-  /** At most `limit` that meet the conditions, from before the place `before`, newest first. */
-  async find(
-    teamId: string,
-    conditions: Conditions,
-    part: { limit: number; before?: number | undefined },
-  ): Promise<ViewPage> {
-    const { rows, end, seen } = await readPage(this.#options.store, teamId, conditions, part);
-    return { views: rows.map((row) => this.#view(row)), end, seen };
+  /** The capsules that meet the conditions, newest first, in turns of the event loop. Returns the last one's place if more follow. */
+  async *find(teamId: string, conditions: Conditions, part: Part): AsyncGenerator<ViewTurn, number | undefined> {
+    const turns = readPage(this.#options.store, teamId, conditions, part);
+    for (;;) {
+      const { done, value } = await turns.next();
+      if (done) return value;
+      yield { items: value.rows.map((row) => this.#view(row)), seen: value.seen };
+    }
   }
 
   /** The id of the team's capsule with this name. */

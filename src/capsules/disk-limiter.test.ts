@@ -59,7 +59,7 @@ function build(disk = { reserveBytes, freeBytes: ample }) {
   const warnings: unknown[] = [];
   const teamOf = (id: string) => id.slice("cl-".length, "cl-".length + 1);
   const limiter = new DiskLimiter({
-    rows: { all: () => running.map(({ id }) => ({ id, teamId: teamOf(id) })) as never },
+    rows: { teams: () => new Map(running.map(({ id }) => [id, teamOf(id)])) },
     guests: () => running,
     diskUse: { measure: async () => void state.measured++ },
     usedBytes: (teamId) => state.used[teamId]!,

@@ -53,7 +53,7 @@ export function throttledTeams(state: DiskState): { isLow: boolean; teams: Map<s
 }
 
 export interface DiskLimiterOptions {
-  rows: Pick<CapsuleRows, "all">;
+  rows: Pick<CapsuleRows, "teams">;
   /** The live guests of running capsules. */
   guests: () => Iterable<Guest>;
   diskUse: Pick<DiskUse, "measure">;
@@ -149,7 +149,7 @@ export class DiskLimiter {
 
   #decide(): void {
     const { rows, guests, usedBytes, quotaBytes, space, onChange } = this.#options;
-    const teamOf = new Map(rows.all().map(({ id, teamId }) => [id, teamId]));
+    const teamOf = rows.teams();
     const running = [...guests()].flatMap((guest) => {
       const teamId = teamOf.get(guest.id);
       return teamId === undefined ? [] : [{ guest, teamId }];

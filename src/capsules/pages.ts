@@ -13,41 +13,42 @@ export interface Conditions {
   name?: string;
 }
 
-export interface Page {
+export interface Part {
+  limit: number;
+  /** The place in the team's sequence before which it begins. Default: the newest. */
+  before?: number | undefined;
+}
+
+export interface Turn {
   rows: Capsule[];
-  /** The place of its last row in the team's sequence; undefined: no more follow. */
-  end: number | undefined;
-  /** Rows that were read for it. */
+  /** Rows that were read for them. */
   seen: number;
 }
 
-/** Rows that one turn reads; some 2 ms. */
-const rowsPerTurn = 200;
+/** Bounds of one turn: rows take 10 µs each, and labels 1 ms for 64 KiB. A capsule has up to 50 KiB of them. */
+const turn = { rows: 200, labelBytes: 64 * 1024 };
 
 /**
- * At most `limit` capsules from before the place `before`. The place of a capsule never changes, so that pages show none twice and leave
- * out none that was there all the time.
+ * Yields the capsules of one turn at a time, at most `limit` in all, and returns the place of the last one; undefined: no more follow.
+ * The place of a capsule never changes, so that pages show none twice and leave out none that was there all the time.
  */
-export async function readPage(
+export async function* readPage(
   store: Pick<CapsuleStore, "page">,
   teamId: string,
   conditions: Conditions,
-  { limit, before = Number.MAX_SAFE_INTEGER }: { limit: number; before?: number | undefined },
-): Promise<Page> {
-  const rows: Capsule[] = [];
-  let [end, place, seen] = [before, before, 0];
+  { limit, before = Number.MAX_SAFE_INTEGER }: Part,
+): AsyncGenerator<Turn, number | undefined> {
+  let [found, end, place] = [0, before, before];
   for (;;) {
-    const read = store.page(teamId, place, rowsPerTurn);
-    seen += read.length;
-    for (const row of read) {
-      if (!matches(row, conditions)) continue;
-      if (rows.length === limit) return { rows, end, seen };
-      rows.push(row);
-      end = row.sequence;
-    }
-    const last = read.at(-1);
-    if (last === undefined || read.length < rowsPerTurn) return { rows, end: undefined, seen };
-    place = last.sequence;
+    const { rows, isLast } = store.page(teamId, place, turn);
+    const matching = rows.filter((row) => matches(row, conditions));
+    const shown = matching.slice(0, limit - found);
+    found += shown.length;
+    end = shown.at(-1)?.sequence ?? end;
+    place = rows.at(-1)?.sequence ?? place;
+    yield { rows: shown, seen: rows.length };
+    if (shown.length < matching.length) return end;
+    if (isLast) return undefined;
     await nextTurn();
   }
 }

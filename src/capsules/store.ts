@@ -15,6 +15,11 @@ export interface Capsule extends CapsuleRow {
   intent: Intent | null;
 }
 
+export interface CapsulePage {
+  rows: (Capsule & { sequence: number })[];
+  isLast: boolean;
+}
+
 const noCapsules = Object.fromEntries(capsuleStatuses.map((status) => [status, 0])) as Record<CapsuleStatus, number>;
 
 /** Called with the capsule after a change that its team can see; `row` is undefined when it is gone. Must not throw. */
@@ -69,9 +74,9 @@ export class CapsuleStore {
     return this.#live.keys();
   }
 
-  /** At most `count` rows of the team from before the place `sequence`, newest first; those being destroyed too. */
-  page(teamId: string, sequence: number, count: number): (Capsule & { sequence: number })[] {
-    return this.#rows.page(teamId, sequence, count) as (Capsule & { sequence: number })[];
+  /** As CapsuleRows.page; those being destroyed too. */
+  page(teamId: string, sequence: number, bounds: { rows: number; labelBytes: number }): CapsulePage {
+    return this.#rows.page(teamId, sequence, bounds) as CapsulePage;
   }
 
   idNamed(teamId: string, name: string): string | undefined {

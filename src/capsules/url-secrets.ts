@@ -18,8 +18,8 @@ export class UrlSecrets {
     const known = this.#store.urlSecret(id);
     if (known) return known;
     const made = randomBytes(secretBytes);
-    this.#store.setUrlSecret(id, made);
-    return made;
+    this.#store.setUrlSecret(id, made); // nothing, if another process has made one meanwhile
+    return this.#store.urlSecret(id) ?? made;
   }
 
   /** The same of any team's capsule; null: none was made yet. Throws CapsuleError("not_found"). */

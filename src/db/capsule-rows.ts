@@ -1,6 +1,7 @@
 /** Capsule rows. Changes of status and intent are compare-and-set on the revision that the caller has read. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
+import { Tombstones } from "./tombstones.ts";
 
 /** One row; times are epoch milliseconds. */
 export interface CapsuleRow {
@@ -42,6 +43,12 @@ export type CapsuleChange = Partial<
 /** The columns that a client may change at any time. */
 export type CapsuleSettings = Pick<CapsuleRow, "name" | "labels" | "timeoutSec">;
 
+/** The next row, if there is one, is not read when `isLast` is false. */
+export interface RowPage {
+  rows: (CapsuleRow & { sequence: number })[];
+  isLast: boolean;
+}
+
 const columns = {
   id: "id",
   teamId: "team_id",
@@ -66,13 +73,9 @@ const columns = {
 const fields = Object.keys(columns) as (keyof CapsuleRow)[];
 const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(", ");
 
-/** Tombstones that are kept; some 10 MiB of the database. */
-const tombstonesMax = 100_000;
-/** More than a server destroys between two calls, and some milliseconds of its time. */
-const forgottenAtOnce = 5_000;
-
 export class CapsuleRows {
   readonly #database: Database;
+  readonly #tombstones: Tombstones;
   readonly #byId: StatementSync;
   readonly #ofTeamById: StatementSync;
   readonly #ofTeam: StatementSync;
@@ -80,11 +83,9 @@ export class CapsuleRows {
   readonly #idNamed: StatementSync;
   readonly #set: StatementSync;
   readonly #all: StatementSync;
+  readonly #teams: StatementSync;
   readonly #insert: StatementSync;
   readonly #active: StatementSync;
-  readonly #addTombstone: StatementSync;
-  readonly #hasTombstone: StatementSync;
-  readonly #forgetTombstones: StatementSync;
   readonly #any: StatementSync;
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
@@ -100,6 +101,7 @@ export class CapsuleRows {
 
   constructor(database: Database) {
     this.#database = database;
+    this.#tombstones = new Tombstones(database);
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
     this.#ofTeamById = database.prepare(
       `SELECT ${selection} FROM capsules INDEXED BY capsules_of_team_by_id WHERE id = ? AND team_id = ?`,
@@ -107,12 +109,13 @@ export class CapsuleRows {
     // By insertion order: a clock can be set back, and two rows can have the same time.
     this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY sequence DESC`);
     this.#page = database.prepare(
-      `SELECT ${selection}, sequence FROM capsules WHERE team_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?`,
+      `SELECT ${selection}, sequence FROM capsules WHERE team_id = ? AND sequence < ? ORDER BY sequence DESC`,
     );
     this.#idNamed = database.prepare("SELECT id FROM capsules WHERE team_id = ? AND name = ?");
     this.#set = database.prepare(
       `UPDATE capsules SET name = :name, labels = :labels, timeout_sec = :timeoutSec WHERE id = :id RETURNING ${selection}`,
     );
+    this.#teams = database.prepare("SELECT id, team_id AS teamId FROM capsules");
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
       `INSERT INTO capsules (${Object.values(columns).join(", ")}, sequence)
@@ -120,17 +123,6 @@ export class CapsuleRows {
          (SELECT COALESCE(MAX(sequence), 0) + 1 FROM capsules WHERE team_id = :teamId))`,
     );
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
-    this.#addTombstone = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
-    this.#hasTombstone = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
-    this.#forgetTombstones = database.prepare(
-      `DELETE FROM tombstones WHERE id IN (
-         SELECT id FROM tombstones INDEXED BY tombstones_by_time
-         WHERE destroyed_at < MAX(:beforeMs, COALESCE(
-             (SELECT destroyed_at + 1 FROM tombstones ORDER BY destroyed_at DESC LIMIT 1 OFFSET :most), :beforeMs))
-           AND destroyed_at < (SELECT MAX(destroyed_at) FROM tombstones)
-           AND id NOT IN (SELECT value FROM json_each(:folders)) AND id NOT IN (SELECT id FROM capsules)
-         ORDER BY destroyed_at LIMIT ${forgottenAtOnce})`,
-    );
     this.#any = database.prepare("SELECT 1 FROM capsules UNION ALL SELECT 1 FROM tombstones LIMIT 1");
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
@@ -196,9 +188,22 @@ export class CapsuleRows {
     return this.#ofTeam.all(teamId) as unknown as CapsuleRow[];
   }
 
-  /** At most `count` rows of the team from before `sequence`, newest first. */
-  page(teamId: string, sequence: number, count: number): (CapsuleRow & { sequence: number })[] {
-    return this.#page.all(teamId, sequence, count) as unknown as (CapsuleRow & { sequence: number })[];
+  /** Rows of the team from before `sequence`, newest first, until they are `rows`, or their labels have `labelBytes`. */
+  page(teamId: string, sequence: number, { rows: most, labelBytes }: { rows: number; labelBytes: number }): RowPage {
+    const rows: RowPage["rows"] = [];
+    let bytes = 0;
+    for (const row of this.#page.iterate(teamId, sequence) as unknown as Iterable<RowPage["rows"][number]>) {
+      rows.push(row);
+      bytes += row.labels.length;
+      if (rows.length >= most || bytes >= labelBytes) return { rows, isLast: false };
+    }
+    return { rows, isLast: true };
+  }
+
+  /** The team of each capsule. */
+  teams(): Map<string, string> {
+    const rows = this.#teams.all() as { id: string; teamId: string }[];
+    return new Map(rows.map(({ id, teamId }) => [id, teamId]));
   }
 
   idNamed(teamId: string, name: string): string | undefined {
@@ -276,7 +281,7 @@ export class CapsuleRows {
   beginDestroy(id: string, revision: number, atMs: number, alongside: () => void): CapsuleRow {
     return transact(this.#database, () => {
       alongside();
-      this.#addTombstone.run(id, atMs);
+      this.#tombstones.add(id, atMs);
       const changed = this.change(id, revision, { intent: "destroy", name: null });
       if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
       return changed;
@@ -285,16 +290,12 @@ export class CapsuleRows {
 
   /** Whether a capsule with this id was destroyed. */
   hasTombstone(id: string): boolean {
-    return this.#hasTombstone.get(id) !== undefined;
+    return this.#tombstones.has(id);
   }
 
-  /**
-   * Removes tombstones in one unsynced commit, a bounded number: those from before `beforeMs`, and the oldest beyond `most`, but for
-   * those of capsules that have a row or a folder, and the newest one, for `hasAny`.
-   */
-  forgetTombstones(beforeMs: number, folders: readonly string[], most = tombstonesMax): void {
-    const parameters = { beforeMs, most, folders: JSON.stringify(folders) };
-    withoutSync(this.#database, () => this.#forgetTombstones.run(parameters));
+  /** As `Tombstones.forget`. */
+  forgetTombstones(beforeMs: number, folders: readonly string[], most?: number): void {
+    this.#tombstones.forget(beforeMs, folders, most);
   }
 
   /** Under which URLs of its files are signed; null: none was made yet. Undefined: there is no such capsule. */

@@ -34,8 +34,11 @@ export function placeOf(cursor: string, conditions: Conditions): number {
   );
 }
 
-function hashOf(conditions: Conditions): string {
-  return createHash("sha256").update(JSON.stringify(conditions)).digest("base64url").slice(0, hashLength);
+/** The order of conditions that must all hold, and their number, mean nothing. */
+function hashOf({ statuses, labels, template, name }: Conditions): string {
+  const sorted = (list: readonly unknown[] = []) => [...new Set(list.map((each) => JSON.stringify(each)))].sort();
+  const same = [sorted(statuses), sorted(labels), template ?? null, name ?? null];
+  return createHash("sha256").update(JSON.stringify(same)).digest("base64url").slice(0, hashLength);
 }
 
 function statusOf(word: string): CapsuleStatus {

@@ -134,3 +134,20 @@ test("a closed feed ends its streams, also later ones", async () => {
   const late = feed.subscribe("red", undefined).stream;
   await Promise.all([early, late].map((stream) => once(stream.resume(), "end")));
 });
+
+test("long events that would not fit the backlog are answered by a reset, and the others are replayed", async () => {
+  const feed = new EventFeed({ backlogMaxBytes: 4_000 });
+  const first = feed.subscribe("blue", undefined);
+  const id = /id: (\S+)/.exec(String(first.stream.read()))?.[1] ?? "";
+  for (let at = 0; at < 12; at++) feed.publish("blue", "capsule-removed", () => ({ id: "x".repeat(200) }));
+  first.stream.destroy();
+  const missed = feed.subscribe("blue", id);
+  assert.equal(missed.stream.destroyed, false);
+  const text = String(missed.stream.read());
+  assert.match(text, /"reason":"missed"/);
+  const latest = /id: (\S+)/.exec(text)?.[1] ?? "";
+  const before = latest.replace(/\d+$/, (count) => String(Number(count) - 2));
+  const replayed = feed.subscribe("blue", before);
+  assert.equal(String(replayed.stream.read()).match(/event: capsule-removed/g)?.length, 2);
+  feed.close();
+});

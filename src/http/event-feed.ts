@@ -29,6 +29,8 @@ interface Ring {
   readonly epoch: string;
   /** Encoded events, oldest first; the last one has number `count`. */
   readonly kept: string[];
+  /** Characters of those. */
+  length: number;
   count: number;
   readonly streams: Set<Readable>;
   lingerTimer: NodeJS.Timeout | undefined;
@@ -42,6 +44,8 @@ export interface Subscription {
 }
 
 const reconnectMs = 1_000;
+/** Part of a backlog, in bytes, that kept events may have in characters, of up to 3 bytes: a replay of all of them fits. */
+const replayShare = 4;
 
 export class EventFeed {
   readonly #rings = new Map<string, Ring>();
@@ -84,7 +88,9 @@ export class EventFeed {
     ring.count += 1;
     const event = encode(`${ring.epoch}-${ring.count}`, name, data());
     ring.kept.push(event);
-    if (ring.kept.length > this.#ringMax) ring.kept.shift();
+    ring.length += event.length;
+    while (ring.kept.length > this.#ringMax || ring.length > this.#backlogMaxBytes / replayShare)
+      ring.length -= ring.kept.shift()!.length;
     for (const stream of ring.streams) this.#push(stream, event);
   }
 
@@ -113,7 +119,7 @@ export class EventFeed {
     let ring = this.#rings.get(teamId);
     if (ring === undefined) {
       const epoch = randomBytes(4).toString("hex");
-      ring = { epoch, kept: [], count: 0, streams: new Set(), lingerTimer: undefined };
+      ring = { epoch, kept: [], length: 0, count: 0, streams: new Set(), lingerTimer: undefined };
       this.#rings.set(teamId, ring);
     }
     return ring;

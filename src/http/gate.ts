@@ -32,6 +32,7 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = authentication.identify(request);
+      if (config.action !== undefined) nameById(request, services.capsules);
       // WebSockets have a limit of their own.
       if (config.socket !== true) reply.raw.on("close", inFlight.enter(request.identity.teamId));
     } else {
@@ -42,9 +43,7 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
       return;
     }
     if (config.action !== undefined) {
-      const params = request.params as { id: string };
-      params.id = idOf(request.identity.teamId, params.id, services.capsules);
-      const { id } = params;
+      const { id } = request.params as { id: string };
       services.capsules.permit(request.identity.teamId, id, config.action);
     }
     done();
@@ -54,6 +53,12 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
 /** The id of the team's capsule that is meant by an id or a name; a name that none has stays as it is. */
 export function idOf(teamId: string, idOrName: string, capsules: Services["capsules"]): string {
   return idOrName.startsWith("cl-") ? idOrName : (capsules.idNamed(teamId, idOrName) ?? idOrName);
+}
+
+/** First of all, so that the entry of a refusal has the id too. */
+function nameById({ identity, params }: FastifyRequest, capsules: Services["capsules"]): void {
+  const named = params as { id: string };
+  named.id = idOf(identity.teamId, named.id, capsules);
 }
 
 /**

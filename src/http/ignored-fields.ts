@@ -22,12 +22,15 @@ function ignoredNames(body: unknown, schema: unknown): string {
   const { properties } = (schema ?? {}) as { properties?: object };
   if (typeof body !== "object" || body === null || properties === undefined) return "";
   const ignored: string[] = [];
+  let length = 0;
   for (const name in body) {
     if (Object.hasOwn(properties, name)) continue;
-    ignored.push(encoded(name));
+    const added = encoded(name);
+    if (length + added.length + 1 > headerMaxLength) continue;
+    ignored.push(added);
+    length += added.length + 1;
     if (ignored.length === namesMax) break;
   }
-  while (ignored.join(",").length > headerMaxLength) ignored.pop();
   return ignored.join(",");
 }
 

@@ -32,17 +32,19 @@ async function* inTurns(pieces: Iterable<Buffer>): AsyncGenerator<Buffer> {
 const scratch = Buffer.allocUnsafeSlow(64 * 1024);
 const encoder = new TextEncoder();
 
-/** An object with one field, an array. Each item is encoded when the guest sends it, and only its JSON is kept. */
+/** An object with one field, an array; or, without a field's name, the array. Each item is encoded when the guest sends it, and only its JSON is kept. */
 export class JsonListing<Item> implements ListingSink<Item> {
   readonly #json = new ChunkBuffer();
   readonly #encode: (item: Item) => object;
   readonly #charge: AnswerCharge;
+  readonly #end: string;
   #separator = "";
 
-  constructor(field: string, charge: AnswerCharge, encode: (item: Item) => object) {
+  constructor(field: string | undefined, charge: AnswerCharge, encode: (item: Item) => object) {
     this.#charge = charge;
     this.#encode = encode;
-    this.#add(`{${JSON.stringify(field)}:[`);
+    this.#end = field === undefined ? "]" : "]}";
+    this.#add(field === undefined ? "[" : `{${JSON.stringify(field)}:[`);
   }
 
   item(item: Item): void {
@@ -50,12 +52,17 @@ export class JsonListing<Item> implements ListingSink<Item> {
     this.#separator = ",";
   }
 
+  /** Length of the JSON until now. */
+  get bytes(): number {
+    return this.#json.length;
+  }
+
   reserve(bytes: number): void {
     this.#charge.add(bytes);
   }
 
   send(reply: FastifyReply): FastifyReply {
-    this.#add("]}");
+    this.#add(this.#end);
     return sendPieces(reply, this.#json.length, this.#json.takeBlocks());
   }
 

@@ -6,14 +6,15 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FastifyReply } from "fastify";
 import type { TSchema } from "typebox";
-import type { Identity } from "../teams/teams.ts";
 import type { Authentication } from "./access/authentication.ts";
-import { jsonType } from "./large-answer.ts";
+import { type JsonListing, jsonType } from "./large-answer.ts";
 
 /** Items of one slice, which take about half a millisecond. */
 export const sliceItems = 100;
 /** Items that cost as much as one request. */
 const itemsPerToken = 4;
+/** JSON of long items that costs as much as one request. */
+const bytesPerToken = 2_048;
 
 export class ListAnswers {
   readonly #charge: Authentication["charge"];
@@ -45,12 +46,25 @@ export class ListAnswers {
     await this.sendSlices(reply, { slice, schema, begin: frame[0]!, end: () => frame[1]! });
   }
 
-  /** The result of `read`, which reads rows in turns; as many as it has seen are charged. */
-  async search<T extends { seen: number }>(identity: Identity, read: () => Promise<T>): Promise<T> {
+  /**
+   * Fills `listing` with the items of all `turns`, until the client is gone, and resolves with what they return. `turns` begins when it is
+   * the team's turn.
+   */
+  async fill<Item, Result>(
+    reply: FastifyReply,
+    listing: JsonListing<Item>,
+    turns: AsyncGenerator<{ items: Item[]; seen: number }, Result>,
+  ): Promise<Result | undefined> {
+    const { identity } = reply.request;
     return await this.#inLine(identity.teamId, async () => {
-      const result = await read();
-      this.#charge(identity, result.seen / itemsPerToken);
-      return result;
+      for (;;) {
+        const { done, value } = await turns.next();
+        if (done) return value;
+        const before = listing.bytes;
+        for (const item of value.items) listing.item(item);
+        this.#charge(identity, Math.max(value.seen / itemsPerToken, (listing.bytes - before) / bytesPerToken));
+        if (reply.raw.destroyed) return undefined;
+      }
     });
   }
 

@@ -29,7 +29,7 @@ export function handleOneByOne(server: Server): void {
     for (const handle of listeners) handle.call(server, request, response);
   };
   const next = (socket: Socket) => {
-    const exchange = socket.destroyed ? undefined : waiting.get(socket)?.shift();
+    const exchange = socket.writable ? waiting.get(socket)?.shift() : undefined;
     if (exchange === undefined) waiting.delete(socket);
     else begin(exchange);
   };

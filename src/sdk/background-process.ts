@@ -5,7 +5,12 @@ import { held } from "./held-request.ts";
 import { refuseUnknown } from "./options.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
+import { sleep } from "./retry.ts";
 import type { CallOptions, Transport } from "./transport.ts";
+
+/** Cuts in a row, each before any output, after which `result` throws; the wait grows by this much after each. */
+const cutsMax = 5;
+const cutDelayMs = 200;
 
 export interface LogsOptions extends CallOptions {
   /** Default: both, in the order in which the process wrote. */
@@ -78,6 +83,7 @@ export class BackgroundProcess {
   async result(options: CallOptions = {}): Promise<ProcessResult> {
     const parts = { stdout: [] as Bytes[], stderr: [] as Bytes[] };
     let droppedBytes = 0;
+    let cuts = 0;
     for (let from: "start" | number = "start"; ; ) {
       const stream = await this.attach({ ...options, from });
       try {
@@ -86,9 +92,16 @@ export class BackgroundProcess {
         const text = { stdout: utf8Text(stdoutBytes), stderr: utf8Text(stderrBytes) };
         return { ...text, stdoutBytes, stderrBytes, exitCode, droppedBytes: droppedBytes + stream.droppedBytes };
       } catch (error) {
-        if (!hasCode(error, "cut_off") || stream.nextOffset === from) throw error;
+        if (!hasCode(error, "cut_off")) throw error;
+        if (stream.nextOffset === undefined) {
+          cuts += 1; // before its first piece
+          if (cuts > cutsMax) throw error;
+          await sleep(cuts * cutDelayMs, options.signal);
+          continue;
+        }
+        cuts = 0;
         droppedBytes += stream.droppedBytes;
-        from = stream.nextOffset ?? from;
+        from = stream.nextOffset;
       }
     }
   }

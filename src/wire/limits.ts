@@ -152,7 +152,7 @@ const fixedLimits = {
   list_page_max: "capsules of one page of a listing",
   template_name_max_length: "characters of a template's name in a request",
   event_streams_max: "event streams of one team",
-  events_kept_max: "events of one team that a client can resume after",
+  events_kept_max: "events of one team that a client can resume after; fewer, where they are longer than 1 KiB",
   events_kept_sec: "how long they are kept without an event stream",
   event_stream_unread_max_bytes: "unread events of one stream; beyond it the stream ends",
   socket_first_message_max_sec: "longest wait for the first message of a WebSocket",

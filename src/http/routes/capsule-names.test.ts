@@ -207,6 +207,51 @@ describe("GET /v1/capsules with conditions", () => {
     assert.equal((await api.call("GET", `/v1/capsules?label=a=1&limit=1&cursor=${altered}`)).status, 400);
   });
 
+  test("the order and number of a cursor's conditions mean nothing", async () => {
+    const api = new Api();
+    for (let at = 0; at < 2; at++) await create(api, { labels: { a: "1", b: "2" } });
+    const first = await api.call("GET", "/v1/capsules?limit=1&status=starting,running&label=a=1&label=b=2");
+    const cursor = String(first.headers["x-next-cursor"]);
+    const query = `status=running,starting,running&label=b=2&label=a=1&limit=1&cursor=${cursor}`;
+    const second = await api.call("GET", `/v1/capsules?${query}`);
+    assert.deepEqual([second.status, second.json.length], [200, 1]);
+  });
+
+  test("a turn of the loop reads labels of at most 64 KiB and one capsule, and the whole list is the same", async () => {
+    const api = new Api();
+    const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`k${at}`, "\u0001".repeat(256)]));
+    const made: string[] = [];
+    for (let at = 0; at < 12; at++) made.push((await create(api, { labels })).json.id);
+    const turns: number[] = [];
+    const { capsuleRows } = api.service;
+    const page = capsuleRows.page.bind(capsuleRows);
+    capsuleRows.page = (...asked) => {
+      const read = page(...asked);
+      turns.push(read.rows.length);
+      return read;
+    };
+    const { json } = await api.call("GET", "/v1/capsules");
+    assert.deepEqual(
+      json.map(({ id }: { id: string }) => id),
+      made.toReversed(),
+    );
+    assert.deepEqual(json[0].labels, labels);
+    assert.ok(Math.max(...turns) <= 2, `${turns}`);
+    assert.equal(
+      turns.reduce((sum, rows) => sum + rows),
+      12,
+    );
+  });
+
+  test("a list beyond the budget of large answers is 503, and its pages are not", async () => {
+    const api = new Api({ answers_max_bytes: 64 * 1024 });
+    const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`k${at}`, "\u0001".repeat(256)]));
+    for (let at = 0; at < 100; at++) await create(api, { labels }); // of 50 KiB each; 4 MiB of a team do not count
+    const reply = await api.call("GET", "/v1/capsules");
+    assert.deepEqual([reply.status, reply.json.error.code], [503, "no_capacity"]);
+    assert.equal((await api.call("GET", "/v1/capsules?limit=70")).json.length, 70);
+  });
+
   test("pages show none twice and leave out none that was there all the time", async (t) => {
     const random = new Random(t);
     const api = new Api();
@@ -271,7 +316,8 @@ describe("fields that an operation does not know", () => {
       undefined,
       "an error has none",
     );
-    assert.equal((await create(api, { ["\ud800".repeat(9_000)]: 1 })).status, 201);
+    const long = await create(api, { ["\ud800".repeat(9_000)]: 1, ["x".repeat(2_100)]: 1, labls: {} });
+    assert.deepEqual([long.status, long.headers["x-ignored-fields"]], [201, "labls"]);
   });
 });
 

@@ -15,7 +15,8 @@ import { createDefaults } from "../../wire/defaults.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { conditionsOf, cursorOf, placeOf } from "../capsule-query.ts";
-import { requestSignal } from "../client-gone.ts";
+import { onClosed, requestSignal } from "../client-gone.ts";
+import { JsonListing } from "../large-answer.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
@@ -63,11 +64,11 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
   );
 }
 
-function readRoutes(app: App, { services: { capsules }, limits, lists }: RouteContext): void {
+function readRoutes(app: App, { services: { capsules }, limits, lists, answers }: RouteContext): void {
   app.get(
     "/capsules",
     {
-      config: { headers: ["X-Next-Cursor"] },
+      config: { headers: ["X-Next-Cursor"], refuses: ["no_capacity"] },
       schema: {
         summary: "List the team's capsules, newest first",
         querystring: ListCapsulesQuery,
@@ -75,19 +76,15 @@ function readRoutes(app: App, { services: { capsules }, limits, lists }: RouteCo
       },
     },
     async ({ identity, query }, reply) => {
-      const encoding = { encode: capsuleBody, schema: Capsule };
-      if (Object.keys(query).length === 0) {
-        await lists.send(reply, capsules.list(identity.teamId), encoding);
-        return reply;
-      }
       const { limit = Number.POSITIVE_INFINITY, cursor } = query;
       const conditions = conditionsOf(query);
       const before = cursor === undefined ? undefined : placeOf(cursor, conditions);
-      const find = () => capsules.find(identity.teamId, conditions, { limit, before });
-      const { views, end } = await lists.search(identity, find);
+      const charge = answers.open(identity.teamId);
+      onClosed(reply, () => charge.release());
+      const listing = new JsonListing(undefined, charge, capsuleBody);
+      const end = await lists.fill(reply, listing, capsules.find(identity.teamId, conditions, { limit, before }));
       if (end !== undefined) reply.header("x-next-cursor", cursorOf(end, conditions));
-      await lists.send(reply, views, encoding);
-      return reply;
+      return listing.send(reply);
     },
   );
 

@@ -183,7 +183,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
     test("a wrong method is 405 with Allow, checked after the key and before the body", async () => {
       const wrong: [string, string, string[]][] = [
         ["PUT", "/v1/capsules", ["GET", "POST"]],
-        ["PATCH", running.path, ["GET", "DELETE"]],
+        ["PUT", running.path, ["GET", "PATCH", "DELETE"]],
         ["GET", `${running.path}/exec`, ["POST"]],
         ["DELETE", `${running.path}/pause`, ["POST"]],
         ["POST", `${running.path}/processes`, ["GET"]],
