@@ -99,6 +99,8 @@ describe("MOVE", () => {
       [guest.file("plain"), guest.file("empty"), true, "conflict"],
       [guest.file("plain"), guest.file("empty"), false, "conflict"],
       [dir, dir, true, "conflict"],
+      ["/proc/version", guest.file("x"), false, "invalid"],
+      ["/sys/kernel/mm", guest.file("x"), false, "invalid"],
     ];
     for (const [from, to, overwrite, expected] of rows)
       await assert.rejects(move(from, to, overwrite), failsWith(expected), `${from} to ${to}`);
@@ -107,6 +109,21 @@ describe("MOVE", () => {
     await assert.rejects(move(guest.file("plain"), guest.file("dangling")), failsWith("conflict"));
     await move(guest.file("plain"), guest.file("dangling"), true);
     assert.ok((await lstat(guest.file("dangling"))).isFile());
+  });
+
+  it("into itself through a bind mount is refused", async () => {
+    const [outer, bound] = [guest.file("outer"), guest.file("bound")];
+    await mkdir(`${outer}/inner`, { recursive: true });
+    await writeFile(`${outer}/file`, "kept");
+    await mkdir(bound);
+    execFileSync("mount", ["--bind", `${outer}/inner`, bound]);
+    try {
+      await assert.rejects(move(outer, `${bound}/x`), failsWith("invalid", /into itself/));
+      await waitFor("the copy is removed", async () => (await readdir(bound)).length === 0);
+      assert.deepEqual((await readdir(outer)).sort(), ["file", "inner"]);
+    } finally {
+      execFileSync("umount", [bound]);
+    }
   });
 
   it("copies a tree to another file system with all that belongs to it", async () => {

@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { entriesOf, processesOf } from "../../test/collected.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { tar } from "../../test/tar.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 
@@ -18,6 +19,17 @@ async function limitMemory({ process }: AgentProcess, isLimited: boolean): Promi
   const status = await readFile(`/proc/${process.pid}/status`, "utf8");
   const bytes = Number(/^VmSize:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
   await promisify(execFile)("prlimit", [`--pid=${process.pid}`, `--as=${isLimited ? bytes : "unlimited"}:unlimited`]);
+}
+
+async function extract(agent: Agent, folder: string): Promise<void> {
+  const upload = agent.extract(folder);
+  try {
+    await upload.write(tar({ name: "extracted", content: "content" }));
+    await upload.end();
+  } catch (error) {
+    upload.cancel();
+    throw error;
+  }
 }
 
 async function echo(agent: Agent, args: string[]): Promise<string> {
@@ -46,6 +58,7 @@ test(
       await assert.rejects(echo(agent, long), isRefused);
       await Promise.all([
         assert.rejects(processesOf(agent), isRefused),
+        assert.rejects(extract(agent, guest.dir), isRefused),
         entriesOf(agent, folder, 1, 100_000).catch((error) => assert.ok(isRefused(error), String(error))),
         agent.read(file).then(
           ({ body }) => body.resume(),
@@ -55,6 +68,8 @@ test(
       await agent.probe();
     }
     await limitMemory(guest, false);
+    await extract(agent, guest.dir);
+    assert.equal(await readFile(path.join(guest.dir, "extracted"), "utf8"), "content");
     assert.equal((await echo(agent, long.slice(0, 20_000))).length, 100_000);
     assert.equal((await entriesOf(agent, folder, 1, 100_000)).length, 2_000);
     assert.ok((await processesOf(agent)).length > 0);

@@ -173,7 +173,9 @@ pub fn spawn_failure(
 /// The guest has no more descriptors, processes or memory.
 pub fn out_of_resources(error: &io::Error) -> Failure {
     let code = match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOSPC) => Code::TooMany,
+        Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOSPC) => {
+            Code::TooMany
+        }
         _ => Code::Internal,
     };
     Failure::new(
@@ -222,6 +224,16 @@ mod tests {
         asked = command("x");
         asked.user = Some(b"no such user");
         assert_eq!(prepare(&asked, false).err().unwrap().code, Code::Invalid);
+    }
+
+    #[test]
+    fn a_guest_without_memory_or_processes_has_too_many() {
+        for errno in [libc::ENOMEM, libc::EAGAIN, libc::EMFILE, libc::ENOSPC] {
+            let failure = out_of_resources(&io::Error::from_raw_os_error(errno));
+            assert_eq!(failure.code, Code::TooMany, "{errno}");
+        }
+        let failure = out_of_resources(&io::Error::from_raw_os_error(libc::EPERM));
+        assert_eq!(failure.code, Code::Internal);
     }
 
     #[test]

@@ -1,25 +1,29 @@
 //! A copy of a file or tree on another mount, under a temporary name beside its target: modes, owners, times, holes, links and
 //! devices are kept, extended attributes are not. A copy that is dropped before it is published is removed.
 
+mod content;
+
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::attributes::{copy_attributes, copy_attributes_at};
+use crate::files::copying::content::Content;
 use crate::files::location::Location;
 use crate::files::paths::display_path;
 use crate::files::removal::Removal;
-use crate::files::walk::{is_same, stat_of, Visit, Walk};
+use crate::files::walk::{is_same, is_unchanged, stat_at, stat_of, Visit, Walk};
 use crate::job::{Job, Next};
 use crate::sys::{self, check};
 
 /// Copied in one step.
 const STEP_BYTES: u64 = 1024 * 1024;
 const STEP_ENTRIES: usize = 256;
+/// The error of a copy that has come to itself: its target lies in the tree that is copied.
+pub const IN_ITSELF: libc::c_int = libc::EDEADLK;
 
 pub struct Copying {
     walk: Walk,
@@ -29,20 +33,14 @@ pub struct Copying {
     hidden: CString,
     /// The copy of the walk's directory.
     dir: OwnedFd,
+    /// The copy itself, of a directory.
+    top: Option<libc::stat>,
     /// The directories from the target's down to the one above `dir`.
     above: Vec<libc::stat>,
     content: Option<Content>,
     /// The first copy of each file that has several names, below the target's directory.
     links: BTreeMap<(u64, u64), PathBuf>,
     is_published: bool,
-}
-
-/// A file whose content is being copied.
-struct Content {
-    from: File,
-    to: OwnedFd,
-    at: u64,
-    stat: libc::stat,
 }
 
 impl Copying {
@@ -54,6 +52,7 @@ impl Copying {
             dir: target.dir.try_clone()?,
             target,
             folder,
+            top: None,
             hidden: sys::c_string(hidden.as_bytes())?,
             above: Vec::new(),
             content: None,
@@ -71,16 +70,16 @@ impl Copying {
     pub fn step(&mut self) -> io::Result<bool> {
         let mut left = STEP_BYTES;
         for _ in 0..STEP_ENTRIES {
-            if let Some(content) = &mut self.content {
+            if let Some(mut content) = self.content.take() {
                 if !content.copy(&mut left)? {
+                    self.content = Some(content);
                     return Ok(false);
                 }
-                copy_attributes(&content.to, &content.stat)?;
-                self.content = None;
+                content.finish()?;
             }
             match self.walk.advance()? {
                 Some(Visit::Entry(name, stat)) => self.make(&name, &stat)?,
-                Some(Visit::Left(_, stat)) => self.leave(&stat)?,
+                Some(Visit::Left(name, stat)) => self.leave(&name, &stat)?,
                 None => return Ok(true),
             }
         }
@@ -111,10 +110,17 @@ impl Copying {
                 return Ok(());
             }
             libc::S_IFDIR => {
+                // A bind mount may lead into the tree, so that the paths do not tell.
+                if self.top.is_some_and(|top| is_same(&top, stat)) {
+                    return Err(io::Error::from_raw_os_error(IN_ITSELF));
+                }
                 // SAFETY: `to` ends in NUL.
                 check(unsafe { libc::mkdirat(fd, to.as_ptr(), 0o700) })?;
                 let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
                 let below = sys::open_at(&self.dir, to, flags)?;
+                if self.top.is_none() {
+                    self.top = Some(stat_of(&below)?);
+                }
                 self.above.push(stat_of(&self.dir)?);
                 self.dir = below;
                 return Ok(());
@@ -173,10 +179,15 @@ impl Copying {
         }
     }
 
-    fn leave(&mut self, stat: &libc::stat) -> io::Result<()> {
+    /// `stat` is from when the directory was entered; one that has got or lost entries since is EBUSY.
+    fn leave(&mut self, name: &CStr, stat: &libc::stat) -> io::Result<()> {
         let Some(parent) = self.above.pop() else {
             return Ok(());
         };
+        let now = stat_at(self.walk.dir(), name)?;
+        if !now.is_some_and(|now| is_unchanged(stat, &now)) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         copy_attributes(&self.dir, stat)?;
         let above = sys::open_at(&self.dir, c"..", libc::O_RDONLY | libc::O_DIRECTORY)?;
         if !is_same(&stat_of(&above)?, &parent) {
@@ -196,88 +207,6 @@ impl Drop for Copying {
         let mut removal = Removal::new(self.folder.join(display_path(&self.hidden)));
         while matches!(removal.step(Vec::new()).next, Next::Continue) {}
     }
-}
-
-impl Content {
-    fn open(walk: &Walk, name: &CStr, dir: &OwnedFd, to: &CStr) -> io::Result<Content> {
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let from = sys::open_at(walk.dir(), name, flags)?;
-        let stat = stat_of(&from)?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(io::Error::from_raw_os_error(libc::EBUSY));
-        }
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let to = sys::open_at(dir, to, flags)?;
-        // SAFETY: plain call.
-        check(unsafe { libc::ftruncate(to.as_raw_fd(), stat.st_size) })?;
-        Ok(Content {
-            from: File::from(from),
-            to,
-            at: 0,
-            stat,
-        })
-    }
-
-    /// Copies what is no hole, at most `left` bytes. True: the content is complete.
-    fn copy(&mut self, left: &mut u64) -> io::Result<bool> {
-        let size = self.stat.st_size as u64;
-        while self.at < size {
-            if *left == 0 {
-                return Ok(false);
-            }
-            let (data, end) = self.next_data(size)?;
-            if data >= size {
-                break;
-            }
-            let wanted = (end - data).min(*left);
-            let copied = copy_range(&self.from, &self.to, data, wanted)?;
-            if copied == 0 {
-                // The file has become shorter.
-                // SAFETY: plain call.
-                check(unsafe { libc::ftruncate(self.to.as_raw_fd(), data as i64) })?;
-                break;
-            }
-            self.at = data + copied;
-            *left -= copied;
-        }
-        Ok(true)
-    }
-
-    /// Begin and end of the next part that is no hole; `size` for both: the rest is one.
-    fn next_data(&self, size: u64) -> io::Result<(u64, u64)> {
-        let fd = self.from.as_raw_fd();
-        // SAFETY: plain calls.
-        let (data, end) = unsafe {
-            let data = libc::lseek(fd, self.at as i64, libc::SEEK_DATA);
-            if data < 0 {
-                let error = io::Error::last_os_error();
-                return match error.raw_os_error() {
-                    Some(libc::ENXIO) => Ok((size, size)),
-                    _ => Err(error),
-                };
-            }
-            (data, libc::lseek(fd, data, libc::SEEK_HOLE))
-        };
-        let end = if end > data { end as u64 } else { size };
-        Ok((data as u64, end.min(size)))
-    }
-}
-
-fn copy_range(from: &File, to: &OwnedFd, at: u64, count: u64) -> io::Result<u64> {
-    use std::os::unix::fs::FileExt;
-    let to = File::from(to.try_clone()?);
-    let mut buffer = vec![0u8; 64 * 1024];
-    let mut copied = 0;
-    while copied < count {
-        let wanted = buffer.len().min((count - copied) as usize);
-        let read = from.read_at(&mut buffer[..wanted], at + copied)?;
-        if read == 0 {
-            break;
-        }
-        to.write_all_at(&buffer[..read], at + copied)?;
-        copied += read as u64;
-    }
-    Ok(copied)
 }
 
 fn read_link(dir: &OwnedFd, name: &CStr) -> io::Result<CString> {

@@ -16,7 +16,11 @@ use crate::files::extract::reader::Reader;
 use crate::files::extract::tree::Tree;
 use crate::files::paths::{failure, named};
 use crate::job::{Input, Job, Next, Progress};
+use crate::memory;
 use crate::protocol::{empty, Code, Failure};
+
+/// The memory of one step: names, links and records of 1 MiB each, and the times that are set at the end.
+const STEP_BYTES: usize = 8 * 1024 * 1024;
 
 pub struct Extraction {
     path: PathBuf,
@@ -50,6 +54,10 @@ impl Extraction {
             Some(tree) => tree,
             None => self.open()?,
         };
+        if let Err(failure) = memory::admit(STEP_BYTES) {
+            tree.set_times();
+            return Err(failure);
+        }
         let mut consumed = 0;
         let mut next = Next::Await;
         for input in inputs {
@@ -110,6 +118,7 @@ impl Extraction {
                     self.path.as_os_str().as_bytes(),
                     "takes no new files",
                 ),
+                Some(libc::ENOMEM) => memory::exhausted(),
                 _ => failure(&self.path, &error),
             },
         }

@@ -1,20 +1,25 @@
 //! MOVE: a rename, and between mounts a copy whose source is then removed. Until the copy has its name the source is whole and
 //! nothing is at the target.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::accounts::names;
-use crate::files::copying::{rename, Copying};
+use crate::files::archive::is_the_kernels;
+use crate::files::copying::{rename, Copying, IN_ITSELF};
 use crate::files::entries::entry;
 use crate::files::location::{open_dir, Location};
 use crate::files::mount_points::{holds_mount_point, is_mount_point};
 use crate::files::paths::{failure, invalid, named, normalize};
 use crate::files::removal::Removal;
-use crate::files::walk::{is_same, open_parent, stat_at, Walk};
+use crate::files::walk::{is_same, is_unchanged, open_parent, stat_at, Walk};
 use crate::job::{Input, Job, Next, Progress};
+use crate::memory;
 use crate::protocol::{Code, Failure};
 use crate::sys::{self, check};
 
@@ -27,7 +32,8 @@ pub struct Moving {
 
 enum Stage {
     Renaming,
-    Copying(Box<Copying>, libc::c_uint),
+    /// With the source's stat from before the copy, and the flags of the rename.
+    Copying(Box<Copying>, libc::stat, libc::c_uint),
     Removing(Box<Removal>),
     Done,
 }
@@ -64,11 +70,12 @@ impl Moving {
     fn next_step(&mut self) -> Result<Next, Failure> {
         match &mut self.stage {
             Stage::Renaming => self.rename(),
-            Stage::Copying(copying, flags) => {
+            Stage::Copying(copying, before, flags) => {
                 let is_done = copying
                     .step()
-                    .map_err(|error| copy_failure(&copying.path(), &self.to, &error))?;
+                    .map_err(|error| copy_failure(&self.from, &copying.path(), &self.to, &error))?;
                 if is_done {
+                    require_unchanged(&self.from, before)?;
                     let result = copying.publish(*flags);
                     result.map_err(|error| self.failure(&error))?;
                     self.stage = Stage::Removing(Box::new(Removal::new(self.from.clone())));
@@ -146,7 +153,7 @@ impl Moving {
         })?;
         let real = |at: &Path| at.canonicalize().map_err(|error| failure(at, &error));
         if source.is_dir() && real(parent)?.starts_with(real(&self.from)?) {
-            return Err(invalid(bytes(&self.from), "cannot be moved into itself"));
+            return Err(into_itself(&self.from));
         }
         let name = sys::c_string(name.as_encoded_bytes()).map_err(|error| failure(path, &error))?;
         Ok(Location { dir, name })
@@ -196,6 +203,11 @@ impl Moving {
         flags: libc::c_uint,
     ) -> Result<Next, Failure> {
         let wrong = |error: io::Error| failure(&self.from, &error);
+        let entry = sys::open_at(&source.dir, &source.name, libc::O_PATH | libc::O_NOFOLLOW);
+        if is_the_kernels(&entry.map_err(wrong)?) {
+            let what = "is the kernel's own and cannot be moved";
+            return Err(invalid(bytes(&self.from), what));
+        }
         if is_read_only(&source.dir) {
             return Err(wrong(io::Error::from_raw_os_error(libc::EROFS)));
         }
@@ -206,7 +218,7 @@ impl Moving {
         let folder = self.to.parent().unwrap_or(Path::new("/"));
         let walk = Walk::new(top.to_path_buf(), source.dir, source.name);
         let copying = Copying::new(walk, target, folder.to_path_buf()).map_err(wrong)?;
-        self.stage = Stage::Copying(Box::new(copying), flags);
+        self.stage = Stage::Copying(Box::new(copying), source.stat, flags);
         Ok(Next::Continue)
     }
 
@@ -248,12 +260,33 @@ impl Drop for Moving {
     }
 }
 
-fn copy_failure(path: &Path, to: &Path, error: &io::Error) -> Failure {
+/// The removal looks the source up anew: what has come to its place meanwhile is not what was copied.
+fn require_unchanged(path: &Path, before: &libc::stat) -> Result<(), Failure> {
+    let now = open_parent(path).and_then(|(dir, name)| stat_at(&dir, &name));
+    let now = now.map_err(|error| failure(path, &error))?;
+    if now.is_some_and(|now| is_unchanged(before, &now)) {
+        return Ok(());
+    }
+    Err(busy(path))
+}
+
+/// `path` is where the copy of `from` has come to.
+fn copy_failure(from: &Path, path: &Path, to: &Path, error: &io::Error) -> Failure {
     match error.raw_os_error() {
+        Some(IN_ITSELF) => into_itself(from),
         Some(libc::ENOSPC | libc::EDQUOT) => failure(to, error),
-        Some(libc::EBUSY) => named(Code::Conflict, bytes(path), "is being written to"),
+        Some(libc::EBUSY) => busy(path),
+        Some(libc::ENOMEM) => memory::exhausted(),
         _ => failure(path, error),
     }
+}
+
+fn busy(path: &Path) -> Failure {
+    named(Code::Conflict, bytes(path), "is being written to")
+}
+
+fn into_itself(path: &Path) -> Failure {
+    invalid(bytes(path), "cannot be moved into itself")
 }
 
 fn no_parent(path: impl AsRef<[u8]>) -> Failure {

@@ -150,6 +150,15 @@ pub fn is_same(one: &libc::stat, other: &libc::stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
+/// The same file or directory, and not written to in between.
+pub fn is_unchanged(before: &libc::stat, now: &libc::stat) -> bool {
+    let version = |it: &libc::stat| {
+        let modified = (it.st_mtime, it.st_mtime_nsec);
+        (it.st_size, modified, (it.st_ctime, it.st_ctime_nsec))
+    };
+    is_same(before, now) && version(before) == version(now)
+}
+
 pub fn stat_of(file: &OwnedFd) -> io::Result<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is what the call fills, and read only when it succeeds.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use crate::files::attributes::{change_mode, change_owner};
 use crate::files::extract::fault::{refused, Fault};
 use crate::files::extract::sparse::Extent;
 use crate::files::extract::tree::{
@@ -104,21 +105,15 @@ pub fn add_symlink(
 pub fn add_fifo(tree: &mut Tree, name: Name, attributes: Attributes) -> Result<(), Fault> {
     let place = Place::new(tree, name)?;
     let (dir, temporary) = (place.dir.as_raw_fd(), place.temporary.as_ptr());
-    let times = times(attributes.mtime);
-    // SAFETY: as above. The temporary name is random, so that no link is there in its place.
-    unsafe {
-        check(libc::mknodat(dir, temporary, libc::S_IFIFO | 0o600, 0))?;
-        let own = libc::AT_SYMLINK_NOFOLLOW;
-        check(libc::fchownat(
-            dir,
-            temporary,
-            attributes.uid,
-            attributes.gid,
-            own,
-        ))?;
-        check(libc::fchmodat(dir, temporary, attributes.mode & 0o7777, 0))?;
-        check(libc::utimensat(dir, temporary, times.as_ptr(), own))?;
-    }
+    // SAFETY: the name ends in NUL.
+    check(unsafe { libc::mknodat(dir, temporary, libc::S_IFIFO | 0o600, 0) })?;
+    let (uid, gid) = (Some(attributes.uid), Some(attributes.gid));
+    change_owner(&place.dir, &place.temporary, uid, gid)?;
+    // Another process may have put a link in its place: none of these follows it.
+    change_mode(&place.dir, &place.temporary, attributes.mode & 0o7777)?;
+    let (times, own) = (times(attributes.mtime), libc::AT_SYMLINK_NOFOLLOW);
+    // SAFETY: as above, and `times` has the two that the call reads.
+    check(unsafe { libc::utimensat(dir, temporary, times.as_ptr(), own) })?;
     place.publish()
 }
 

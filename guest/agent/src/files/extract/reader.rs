@@ -1,5 +1,7 @@
 //! Members of a tar that arrives in pieces of any size, written as they come.
 
+use std::io;
+
 use crate::files::extract::fault::{damaged, Fault};
 use crate::files::extract::fields::{attributes_in, name_in, padded, size_in};
 use crate::files::extract::members::{add_fifo, add_hard_link, add_symlink, NewFile};
@@ -93,6 +95,8 @@ impl Reader {
             State::Extension(kind, left) => {
                 let (used, kind) = (upto(*left), *kind);
                 *left -= used as u64;
+                let no_memory = |_| io::Error::from_raw_os_error(libc::ENOMEM);
+                self.extension.try_reserve(used).map_err(no_memory)?;
                 self.extension.extend_from_slice(&bytes[..used]);
                 if *left == 0 {
                     self.skip(self.padding);
