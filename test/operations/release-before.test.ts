@@ -91,7 +91,9 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.ok(!isOfRelease(server), "the server is this version");
 
     const client = await Client.connect(server.url, server.apiKey);
-    assert.deepEqual(await seen(client), sawBefore);
+    const [capsules, ...others] = sawBefore;
+    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {} }));
+    assert.deepEqual(await seen(client), [capsulesNow, ...others], "as before, with the fields that are new");
     await client.as(made.valid).expect(200, "GET", "/v1/limits");
     await client.as(made.revoked).expect(401, "GET", "/v1/limits");
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
-import { type AddressInfo, connect } from "node:net";
+import { type AddressInfo, connect, type Socket } from "node:net";
 import { PassThrough } from "node:stream";
 import { after, before, beforeEach, describe, type TestContext, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
@@ -173,6 +173,37 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     api.app.server.emit("upgrade", { url: undefined } as never, socket as never, Buffer.alloc(0));
     assert.equal(socket.destroyed, true);
     assert.match(api.log.at(-1) ?? "", /an upgrade request could not be served/);
+  });
+
+  test("a client that hangs up before its socket is accepted is no error of the server", async () => {
+    const { capsules } = api.service;
+    const use = capsules.use.bind(capsules);
+    const [asked, gone, refused] = Array.from({ length: 3 }, () => Promise.withResolvers<void>());
+    capsules.use = (async (...all: Parameters<typeof use>) => {
+      asked!.resolve();
+      await gone!.promise;
+      return await use(...all).finally(() => refused!.resolve());
+    }) as typeof use;
+    try {
+      const logged = api.log.length;
+      const taken = once(api.app.server, "upgrade") as Promise<[unknown, Socket]>;
+      const client = new Client(`/v1/capsules/${id}/pty`);
+      await within("the request", asked!.promise);
+      client.socket.terminate();
+      (await taken)[1].destroy(); // as after a reset
+      gone!.resolve();
+      await within(
+        "the refusal",
+        refused!.promise.catch(() => {}),
+      );
+      await new Promise(setImmediate);
+      assert.deepEqual(
+        api.log.slice(logged).filter((line) => JSON.parse(line).level >= 50),
+        [],
+      );
+    } finally {
+      capsules.use = use;
+    }
   });
 
   test("a malformed handshake is 400 in JSON", async () => {

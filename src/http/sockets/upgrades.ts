@@ -90,6 +90,8 @@ export class Sockets {
     const { raw, identity, log } = request;
     this.#requireQuota(identity.teamId, capsuleId); // again: other sockets may have opened since the check
     const { socket, head } = this.#upgrades.get(raw)!;
+    // Before the hijack, after which an error would be logged as the server's own.
+    if (!socket.readable || !socket.writable) throw new CapsuleError("invalid_request", "the client has hung up");
     delete raw.headers["sec-websocket-protocol"]; // no subprotocol is supported
     reply.hijack();
     reply.raw.detachSocket(socket);
@@ -97,7 +99,7 @@ export class Sockets {
     this.#server.handleUpgrade(raw, socket, head, (webSocket) => {
       accepted = webSocket;
     });
-    if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
+    if (accepted === undefined) throw new Error("the WebSocket was not accepted");
     exemptFromStallWatch(socket);
     const connection = new Connection(accepted, mark, log);
     const { capsules, teams } = this.#services;
