@@ -1,4 +1,4 @@
-/** The dialog for a new capsule: name, template, size, and the time until it is paused. */
+/** The dialog for a new capsule: template, name, size, and the time until it is paused. */
 import { useState } from "preact/hooks";
 import { capsuleNamePattern, createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
@@ -41,8 +41,8 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   };
   return (
     <FormDialog title="New capsule" confirm="Create" onConfirm={create} onClose={onClose}>
-      <NameField settings={settings} onChange={change} />
       <TemplateField settings={settings} onChange={change} />
+      <NameField settings={settings} onChange={change} />
       {snapshot === undefined ? (
         <SizeFields settings={settings} limits={limits} onChange={change} />
       ) : (
