@@ -3,7 +3,7 @@
  * failed.
  */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Button } from "./button.tsx";
 import { Icon, type IconName } from "./icon.tsx";
 
@@ -27,7 +27,8 @@ export function Page({ title, heading = title, beside, back, lead, actions, chil
   useEffect(() => {
     document.title = `${title} · Capsule`;
   }, [title]);
-  useEffect(() => {
+  // With the page's elements: an effect after the painting would take the focus from a button that was reached meanwhile.
+  useLayoutEffect(() => {
     if (!isFirst) top.current?.focus({ preventScroll: true });
     isFirst = false;
   }, []);
