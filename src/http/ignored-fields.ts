@@ -4,6 +4,8 @@ import type { App } from "./route.ts";
 const header = "x-ignored-fields";
 /** Names in one header. */
 const namesMax = 20;
+/** Unknown fields that are looked at; a body of 1 MiB can have 100 000 of them. */
+const lookedAtMax = 1_000;
 /** Longest header, so that it fits the buffers of clients and proxies; further names are left out. */
 const headerMaxLength = 2_048;
 
@@ -22,9 +24,11 @@ function ignoredNames(body: unknown, schema: unknown): string {
   const { properties } = (schema ?? {}) as { properties?: object };
   if (typeof body !== "object" || body === null || properties === undefined) return "";
   const ignored: string[] = [];
-  let length = 0;
+  let [length, lookedAt] = [0, 0];
   for (const name in body) {
     if (Object.hasOwn(properties, name)) continue;
+    lookedAt += 1;
+    if (lookedAt > lookedAtMax) break;
     const added = encoded(name);
     if (length + added.length + 1 > headerMaxLength) continue;
     ignored.push(added);

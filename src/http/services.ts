@@ -21,7 +21,6 @@ export type TeamsService = Pick<
 export type CapsulesService = Pick<
   Capsules,
   | "create"
-  | "list"
   | "find"
   | "get"
   | "idNamed"
