@@ -4,6 +4,7 @@ import { once } from "node:events";
 import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
+import { countTurns } from "../../test/count-turns.ts";
 import { waitFor, within } from "../../test/wait-for.ts";
 import { pipelinedMax } from "./pipelining.ts";
 
@@ -12,23 +13,16 @@ const get = (path: string, key = "") => `GET ${path} HTTP/1.1\r\nHost: test\r\nX
 /** A connection, the statuses of its answers, and the turns of the event loop in which requests were handled. */
 async function connect(t: TestContext) {
   const api = new Api();
-  let turn = 0;
-  let isOver = false;
-  const count = () => {
-    turn++;
-    if (!isOver) setImmediate(count);
-  };
+  const turn = countTurns(t);
   const turns: number[] = [];
-  api.app.addHook("onSend", async () => void turns.push(turn)); // refused ones, too
+  api.app.addHook("onSend", async () => void turns.push(turn())); // refused ones, too
   await api.app.listen({ port: 0, host: "127.0.0.1" });
   const socket = net.connect((api.app.server.address() as net.AddressInfo).port, "127.0.0.1");
   t.after(async () => {
-    isOver = true;
     socket.destroy();
     await api.app.close();
   });
   await once(socket, "connect");
-  count();
   let text = "";
   socket.on("data", (bytes) => {
     text += String(bytes);

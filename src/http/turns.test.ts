@@ -5,24 +5,10 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
+import { countTurns } from "../../test/count-turns.ts";
 import { waitFor, within } from "../../test/wait-for.ts";
 
 const connections = 50;
-
-/** The turn of the event loop that is under way, as a number. */
-function countTurns(t: TestContext): () => number {
-  let turn = 0;
-  let isOver = false;
-  const count = () => {
-    turn++;
-    if (!isOver) setImmediate(count);
-  };
-  count();
-  t.after(() => {
-    isOver = true;
-  });
-  return () => turn;
-}
 
 /** Sends `texts`, each on a connection of its own, all in one turn of the loop. Resolves with the answers' statuses. */
 async function sendAll(t: TestContext, api: Api, texts: readonly string[]): Promise<number[]> {

@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
+import { countTurns } from "../../../test/count-turns.ts";
 import type { FakePty } from "../../../test/fakes/agent.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 
@@ -20,18 +21,9 @@ test("each message of a client is handled in a turn of the event loop of its own
   await once(socket, "open");
   socket.send('{"type":"start"}');
   await once(socket, "message");
-  let turn = 0;
-  let isOver = false;
-  const count = () => {
-    turn++;
-    if (!isOver) setImmediate(count);
-  };
-  count();
-  t.after(() => {
-    isOver = true;
-  });
+  const turn = countTurns(t);
   const turns: number[] = [];
-  (api.agent(id).ptys[0] as FakePty).write = () => turns.push(turn) > 0;
+  (api.agent(id).ptys[0] as FakePty).write = () => turns.push(turn()) > 0;
   for (let sent = 0; sent < messages; sent++) socket.send('{"type":"input","data":"eA=="}');
   await waitFor("all are handled", () => turns.length === messages);
   assert.equal(new Set(turns).size, messages);

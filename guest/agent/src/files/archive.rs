@@ -168,7 +168,7 @@ impl Archiving {
             libc::S_IFDIR => self.add_directory(dir, entry, name, data),
             libc::S_IFREG => self.add_file(dir, entry, name, data),
             libc::S_IFLNK => {
-                if let Some(target) = read_link(dir, entry) {
+                if let Ok(target) = read_link(dir, entry) {
                     add_headers(data, &about, kind::SYMLINK, &name, &target, None);
                 }
                 Ok(())

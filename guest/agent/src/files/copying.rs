@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::attributes::{copy_attributes, copy_attributes_at};
 use crate::files::copying::content::Content;
-use crate::files::location::Location;
+use crate::files::location::{read_link, Location};
 use crate::files::paths::display_path;
 use crate::files::removal::Removal;
 use crate::files::walk::{is_same, is_unchanged, stat_at, stat_of, Visit, Walk};
@@ -126,7 +126,7 @@ impl Copying {
                 return Ok(());
             }
             libc::S_IFLNK => {
-                let link = read_link(self.walk.dir(), name)?;
+                let link = sys::c_string(&read_link(self.walk.dir(), name)?)?;
                 // SAFETY: both end in NUL.
                 check(unsafe { libc::symlinkat(link.as_ptr(), fd, to.as_ptr()) })?;
             }
@@ -207,23 +207,6 @@ impl Drop for Copying {
         let mut removal = Removal::new(self.folder.join(display_path(&self.hidden)));
         while matches!(removal.step(Vec::new()).next, Next::Continue) {}
     }
-}
-
-fn read_link(dir: &OwnedFd, name: &CStr) -> io::Result<CString> {
-    let mut target = vec![0u8; libc::PATH_MAX as usize];
-    // SAFETY: `target` has that much room.
-    let length = unsafe {
-        libc::readlinkat(
-            dir.as_raw_fd(),
-            name.as_ptr(),
-            target.as_mut_ptr().cast(),
-            target.len(),
-        )
-    };
-    if length < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    sys::c_string(&target[..length as usize])
 }
 
 /// With `RENAME_NOREPLACE` where the file system has it; the caller has looked that nothing is there.

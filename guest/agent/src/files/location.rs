@@ -31,8 +31,8 @@ impl Location {
             }
             let name = sys::c_string(name)?;
             match read_link(&dir, &name) {
-                Some(target) => rest = target,
-                None => return Ok(Location { dir, name }),
+                Ok(target) => rest = target,
+                Err(_) => return Ok(Location { dir, name }),
             }
         }
         Err(io::Error::from_raw_os_error(libc::ELOOP))
@@ -60,7 +60,7 @@ pub fn open_dir(at: Option<&OwnedFd>, path: &CStr) -> io::Result<OwnedFd> {
     sys::owned(unsafe { libc::openat(at, path.as_ptr(), flags) })
 }
 
-pub fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
+pub fn read_link(dir: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {
     let mut target = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: `target` has that much room.
     let length = unsafe {
@@ -71,8 +71,9 @@ pub fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
             target.len(),
         )
     };
-    target.truncate(usize::try_from(length).ok()?);
-    Some(target)
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    target.truncate(length);
+    Ok(target)
 }
 
 pub fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
