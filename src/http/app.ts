@@ -168,7 +168,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
 
-  registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections });
+  registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections, turns });
   return app;
 }
 
@@ -186,6 +186,7 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
 
 interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight"> {
   connections: ConnectionLimit;
+  turns: TeamTurns;
 }
 
 /** Call when all hooks are added. */
@@ -193,13 +194,13 @@ function registerRoutes(
   app: App,
   services: Services,
   options: ServerOptions,
-  { connections, ...access }: Access,
+  { connections, turns, ...access }: Access,
 ): void {
   const { limits, metrics, web } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
-  const sockets = new Sockets(services, limits);
+  const sockets = new Sockets(services, limits, turns);
   sockets.attachTo(app);
   registerSections(app, {
     ...access,

@@ -3,7 +3,7 @@
  * the next turns, in order of arrival. A request of another team waits for one of them at most, however many the team sends
  * and whatever each costs, such as a commit that waits for the disk. After a large body the team's next turn comes later, so that
  * other teams' requests, which need several turns each, do not meet such a body in each of them. A request whose client disconnects
- * while it waits is dropped, and never handled.
+ * while it waits is dropped, and never handled. Large messages of WebSockets take turns of their team as requests do.
  *
  * All requests without a key share one turn, which goes to their networks in turn, the largest first.
  */
@@ -13,8 +13,12 @@ import type { App } from "../route.ts";
 import { NestedLine } from "./nested-line.ts";
 import { nestedNetworks } from "./network.ts";
 
-/** A request's response, as far as its end is noticed. */
-export type Ending = Pick<ServerResponse, "closed" | "once" | "off">;
+/** A request's response, or the connection of a WebSocket, as far as its end is noticed. */
+export interface Ending {
+  readonly closed: boolean;
+  once(event: "close", onClosed: () => void): unknown;
+  off(event: "close", onClosed: () => void): unknown;
+}
 
 /** Whose turn a request takes. `networks`: among which that turn is shared, the largest first. */
 export interface TurnOwner {

@@ -7,7 +7,9 @@ import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
 import type { RunEnd } from "../../capsules/runs.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
+import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
+import { type Message, MessageLine } from "./message-line.ts";
 
 const keepaliveMs = 30_000;
 /** While a client is not read, only a failed ping shows that it has left. */
@@ -31,6 +33,19 @@ export interface ConnectionHandlers {
  */
 export type ErrorMark = { fatal: true } | Record<string, never>;
 
+export interface ConnectionOptions {
+  socket: WebSocket;
+  /** The connection below the WebSocket. */
+  transport: Ending;
+  mark: ErrorMark;
+  log: FastifyBaseLogger;
+  teamId: string;
+  turns: TeamTurns;
+}
+
+/** Why a client is not read: its program does not read its input, or a message of it waits for a turn. */
+type Hold = "input" | "turn";
+
 export class Connection {
   readonly #socket: WebSocket;
   readonly #mark: ErrorMark;
@@ -38,13 +53,15 @@ export class Connection {
   readonly #keepalive: NodeJS.Timeout;
   #pausedPings: NodeJS.Timeout | undefined;
   #handlers: ConnectionHandlers | undefined;
+  readonly #messages: MessageLine;
+  readonly #holds = new Set<Hold>();
   #isOpen = true;
   #isResponsive = true;
   #failTimer: NodeJS.Timeout | undefined;
   #onDrained: (() => void) | undefined;
   readonly #closed = Promise.withResolvers<void>();
 
-  constructor(socket: WebSocket, mark: ErrorMark, log: FastifyBaseLogger) {
+  constructor({ socket, transport, mark, log, teamId, turns }: ConnectionOptions) {
     this.#socket = socket;
     this.#log = log;
     this.#mark = mark;
@@ -52,7 +69,16 @@ export class Connection {
     socket.on("pong", () => {
       this.#isResponsive = true;
     });
-    socket.on("message", (data: RawData, isBinary: boolean) => this.#receive(data, isBinary));
+    this.#messages = new MessageLine({
+      ...{ turns, teamId, ending: transport },
+      handle: (message) => this.#handle(message),
+      hold: () => this.pause("turn"),
+      release: () => this.resume("turn"),
+    });
+    socket.on("message", (data: RawData, isBinary: boolean) => {
+      this.#isResponsive = true;
+      this.#messages.take({ data: data as Buffer, isBinary });
+    });
     socket.on("error", () => {}); // "close" follows
     socket.on("close", () => this.#end());
   }
@@ -144,8 +170,9 @@ export class Connection {
     this.#end();
   }
 
-  /** Receives no messages until `resume`. */
-  pause(): void {
+  /** Reads nothing of the client until each hold is released by `resume`. */
+  pause(hold: Hold = "input"): void {
+    this.#holds.add(hold);
     if (!this.#isOpen || this.#socket.isPaused) return;
     this.#socket.pause();
     this.#pausedPings = setInterval(() => {
@@ -153,8 +180,9 @@ export class Connection {
     }, pausedPingMs);
   }
 
-  resume(): void {
-    if (!this.#isOpen || !this.#socket.isPaused) return;
+  resume(hold: Hold = "input"): void {
+    this.#holds.delete(hold);
+    if (!this.#isOpen || !this.#socket.isPaused || this.#holds.size > 0) return;
     clearInterval(this.#pausedPings);
     this.#isResponsive = true; // its pong may be among the unread bytes
     this.#socket.resume();
@@ -168,9 +196,7 @@ export class Connection {
     onDrained?.();
   }
 
-  #receive(data: RawData, isBinary: boolean): void {
-    this.#isResponsive = true;
-    if (!this.#isOpen) return;
+  #handle({ data, isBinary }: Message): void {
     try {
       if (isBinary) this.#handlers?.onBinary();
       else this.#handlers?.onText(data.toString());
@@ -202,6 +228,7 @@ export class Connection {
   #end(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
+    this.#messages.close();
     clearInterval(this.#keepalive);
     clearInterval(this.#pausedPings);
     clearTimeout(this.#failTimer);

@@ -9,6 +9,7 @@ import Type, { type TSchema } from "typebox";
 import { type WebSocket, WebSocketServer } from "ws";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
+import type { TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
 import type { App } from "../route.ts";
@@ -30,13 +31,15 @@ export function socketMessages(client: TSchema | undefined, server: TSchema) {
 export class Sockets {
   readonly #services: Pick<Services, "capsules" | "teams">;
   readonly #limits: Limits;
+  readonly #turns: TeamTurns;
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
   readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
 
-  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits) {
+  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits, turns: TeamTurns) {
     this.#services = services;
     this.#limits = limits;
+    this.#turns = turns;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: true,
@@ -101,8 +104,11 @@ export class Sockets {
     });
     if (accepted === undefined) throw new Error("the WebSocket was not accepted");
     exemptFromStallWatch(socket);
-    const connection = new Connection(accepted, mark, log);
     const { capsules, teams } = this.#services;
+    const { teamId } = identity;
+    const connection = new Connection({
+      ...{ socket: accepted, transport: socket, mark, log, teamId, turns: this.#turns },
+    });
     const unsubscribes = [
       capsules.onEnd(capsuleId, (end) => connection.runEnded(end)),
       teams.onRevoked(identity.keyId, () => connection.fail("the API key is no longer valid", closeCodes.revoked)),
