@@ -62,6 +62,15 @@ test("layers are merged, with and without a jail, and belong to the service afte
   }
 });
 
+test("a merge whose signal has fired ends with the reason", async () => {
+  for (const [how, merge] of merges) {
+    const destroyed = new AbortController();
+    const merging = merge(await layer(), destroyed.signal);
+    destroyed.abort(new Error("destroyed"));
+    await assert.rejects(merging, /^Error: destroyed/, how);
+  }
+});
+
 test("a layer whose backing file is a file of the host is refused and not changed", async () => {
   const secret = join(folder, "secret");
   await writeFile(secret, Buffer.alloc(sizeBytes, "secret "));

@@ -24,11 +24,12 @@ export interface LayerMerge {
   root: string;
 }
 
-export type MergeLayer = (merge: LayerMerge) => Promise<void>;
+/** When the signal fires the merge ends, and its reason is thrown. */
+export type MergeLayer = (merge: LayerMerge, signal?: AbortSignal) => Promise<void>;
 
 export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
   const qemuImg = await programFilesOf("qemu-img");
-  return async (merge) => {
+  return async (merge, signal) => {
     const { layer, parent, root } = merge;
     const folder = dirname(layer);
     const { size: sizeBytes } = await stat(root);
@@ -36,14 +37,19 @@ export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
     const backingFile = relative(folder, root);
     const argv = [qemuImg.program, "rebase", "-f", "qcow2", "-F", "raw", "-b", backingFile, layer];
     const deadlineMs = copyDeadlineMs((await stat(parent)).size);
-    if (jail === undefined) await runUnjailed(argv, deadlineMs);
-    else await runJailed(jail, qemuImg, argv, merge, { diskBytes: sizeBytes, deadlineMs });
+    if (jail === undefined) await runUnjailed(argv, { deadlineMs, signal });
+    else await runJailed(jail, qemuImg, argv, merge, { diskBytes: sizeBytes, deadlineMs, signal });
     await requireOverlay(layer, { sizeBytes, backingFile, backingFormat: "raw" });
   };
 }
 
-async function runUnjailed([program = "", ...args]: string[], deadlineMs: number): Promise<void> {
-  await runHelper(program, args, { timeout: deadlineMs, maxBuffer: 1 << 20 });
+interface Bounds {
+  deadlineMs: number;
+  signal: AbortSignal | undefined;
+}
+
+async function runUnjailed([program = "", ...args]: string[], { deadlineMs, signal }: Bounds): Promise<void> {
+  await runHelper(program, args, { timeout: deadlineMs, maxBuffer: 1 << 20, signal });
 }
 
 async function runJailed(
@@ -51,11 +57,11 @@ async function runJailed(
   qemuImg: ProgramFiles,
   argv: string[],
   merge: LayerMerge,
-  { diskBytes, deadlineMs }: { diskBytes: number; deadlineMs: number },
+  { diskBytes, ...bounds }: Bounds & { diskBytes: number },
 ): Promise<void> {
   const readOnly = [...qemuImg.readOnly, merge.parent, merge.root];
   const profile = { readOnly, writable: [merge.layer], deviceNodes: [], folder: dirname(merge.layer) };
-  await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, deadlineMs);
+  await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, bounds);
   await using file = await open(merge.layer, "r");
   await file.chown(process.geteuid!(), process.getegid!());
 }

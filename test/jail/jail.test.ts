@@ -5,7 +5,17 @@
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, type Server } from "node:net";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -16,6 +26,7 @@ import { handoverPath } from "../../src/vmm/jail/jail-args.ts";
 import { programFilesOf } from "../../src/vmm/jail/program-files.ts";
 import { qemuProfile } from "../../src/vmm/qemu-profile.ts";
 import type { VmSpec } from "../../src/vmm/vmm.ts";
+import { waitFor } from "../wait-for.ts";
 
 const isRoot = process.getuid!() === 0;
 const uids = loadConfig({}).jailUids;
@@ -184,6 +195,27 @@ describe("inside the jail", {
     assert.ok(results.has("folder"), "the folder is listed as empty");
     assert.equal(results.get("allowed: read shown"), "ok");
     assert.equal(readFileSync(held, "utf8"), "secret");
+  });
+
+  test("a program is ended when its signal fires, and the reason thrown once it has ended", async () => {
+    const sleep = await programFilesOf("sleep");
+    const profile = { ...(await qemuProfile(spec, sleep, "restore")), writable: [], deviceNodes: [] };
+    const seconds = "86399.5";
+    const isSleeping = () =>
+      readdirSync("/proc").some((pid) => {
+        try {
+          return readFileSync(`/proc/${pid}/cmdline`, "utf8") === `${sleep.program}\0${seconds}\0`;
+        } catch {
+          return false;
+        }
+      });
+    const destroyed = new AbortController();
+    const running = jail.run([sleep.program, seconds], profile, { signal: destroyed.signal });
+    running.catch(() => {});
+    await waitFor("the program sleeps", isSleeping);
+    destroyed.abort(new Error("destroyed"));
+    await assert.rejects(running, /^Error: destroyed/);
+    assert.equal(isSleeping(), false);
   });
 
   test("it runs under SCHED_BATCH on kernels since 6.12", () => {

@@ -16,11 +16,12 @@ import { type TestContext, test } from "node:test";
 import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { FakeGuest, type HostFrame } from "../../../test/fakes/fake-guest.ts";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
-import { waitFor } from "../../../test/wait-for.ts";
+import { waitFor, within } from "../../../test/wait-for.ts";
 import { connectAgent } from "../../agent/connection.ts";
 import { FrameType } from "../../agent/frames.ts";
 import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
+import type { MergeLayer } from "../../vmm/layer-merge.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { openCheckpoint } from "../disk/checkpoint-folder.ts";
@@ -60,10 +61,13 @@ interface Setup {
   freezes: boolean | "when told";
   wakes?: boolean;
   reserveBytes?: number;
+  mergeLayer?: MergeLayer;
 }
 
+const noMerge = () => assert.fail("no layer is merged");
+
 /** A running capsule. */
-async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0 }: Setup) {
+async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0, mergeLayer = noMerge }: Setup) {
   const data = mkdtempSync(join(tmpdir(), "checkpointer-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -96,8 +100,10 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   t.after(() => live.close());
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
-  const templates = { layer: () => below } as unknown as CheckpointerOptions["templates"];
-  const unused = { mergeLayer: () => assert.fail("no layer is merged") };
+  const templates = {
+    layer: () => below,
+    image: () => ({ root: "root" }),
+  } as unknown as CheckpointerOptions["templates"];
   const wakeMs = wakes ? waitMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
   const [slots, copies] = [new CountedSlots(1), new CountedSlots(1)];
@@ -109,7 +115,7 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
     },
   };
   const checkpointer = new Checkpointer({
-    ...unused,
+    mergeLayer,
     vmm: vmms,
     templates,
     paths,
@@ -417,6 +423,29 @@ test("a merge waits for its turn in a line of its own, where a signal ends the w
   await assert.rejects(captured, /^Error: destroyed/);
   await checkpointer.unsave(live);
   await checkpointer.save(live, "pause", turn);
+});
+
+test("a merge that is under way ends when its signal fires, and gives its slot back", async (t) => {
+  const merging = Promise.withResolvers<AbortSignal | undefined>();
+  const mergeLayer: MergeLayer = (_merge, signal) => {
+    merging.resolve(signal);
+    return new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const { paths, live, checkpointer, copies } = await running(t, { freezes: true, mergeLayer });
+  const parent = join(paths.data, "bases/b");
+  mkdirSync(parent, { recursive: true });
+  writeFileSync(join(parent, "memory"), "");
+  await checkpointer.save(live, "capture", turn);
+  const destroyed = new AbortController();
+  const captured = checkpointer.capture(live, "t1", { ...turn, signal: destroyed.signal });
+  assert.ok((await within("the layer is merged", merging.promise)) !== undefined, "a merge that no signal ends");
+  destroyed.abort(new Error("destroyed"));
+  await assert.rejects(within("the capture ends", captured), /^Error: destroyed/);
+  assert.deepEqual([readdirSync(paths.work), existsSync(paths.template("t1"))], [[], false]);
+  await within(
+    "the slot is free",
+    copies.run("another team", async () => {}),
+  );
 });
 
 test("a save whose devices have changed is repeated, and published once they have not", async (t) => {

@@ -190,23 +190,24 @@ export class Checkpointer {
     }
   }
 
-  /** In a slot of `copies`. */
+  /** In a slot of `copies`. The signal ends the waiting for it, and the copies. */
   capture(live: LiveGuest, storage: string, { owner, signal }: Turn): Promise<Captured> {
-    return this.#options.copies.run(owner, () => this.#capture(live, storage), signal);
+    return this.#options.copies.run(owner, () => this.#capture(live, storage, signal), signal);
   }
 
-  async #capture(live: LiveGuest, storage: string): Promise<Captured> {
+  async #capture(live: LiveGuest, storage: string, signal: AbortSignal | undefined): Promise<Captured> {
     const { paths, step } = this.#options;
     const target = paths.template(storage);
     const scratch = paths.scratch(`capture-${storage}`);
     try {
-      await this.#merge(scratch, live);
+      await this.#merge(scratch, live, signal);
       step("capture.written");
       await publish(scratch, target);
       step("capture.published");
       return { sizeBytes: await allocatedBytes(target) };
     } catch (error) {
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
+      signal?.throwIfAborted(); // some other copy may have failed first
       throw explainSpace(error, `capturing capsule ${live.id}`);
     }
   }
@@ -215,7 +216,7 @@ export class Checkpointer {
    * Makes a self-contained checkpoint of a saved guest: its memory merged with its parent's, its disk layer with its parent's.
    * However many generations came before, the result depends on the image alone.
    */
-  async #merge(scratch: string, live: LiveGuest): Promise<void> {
+  async #merge(scratch: string, live: LiveGuest, signal: AbortSignal | undefined): Promise<void> {
     const { paths, space, templates, mergeLayer } = this.#options;
     const { image } = live.capsule;
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, live.capsule.parent)];
@@ -226,13 +227,14 @@ export class Checkpointer {
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);
-      await copySparse(join(folder, diskName), layer);
-      await mergeLayer({ layer, parent: join(parent, fileNames.disk), root: templates.image(image).root });
+      const merge = { layer, parent: join(parent, fileNames.disk), root: templates.image(image).root };
+      await copySparse(join(folder, diskName), layer, signal);
+      await mergeLayer(merge, signal);
     };
     const memory = { base: join(parent, fileNames.memory), merged: join(scratch, fileNames.memory) };
     await allSettledOrThrow([
       copyFile(join(checkpoint, fileNames.state), join(scratch, fileNames.state)),
-      flattenMemory(memory.base, join(checkpoint, diffName), memory.merged),
+      flattenMemory(memory.base, join(checkpoint, diffName), memory.merged, signal),
       mergeDisk(),
     ]);
     const about = { kind: "template", revision: null, frozen: true, diskLayer: null } as const;
@@ -240,7 +242,7 @@ export class Checkpointer {
       scratch,
       { ...this.#about(live), ...about },
       [fileNames.state, fileNames.memory, fileNames.disk],
-      { hashAll: true },
+      { hashAll: true, signal },
     );
   }
 }

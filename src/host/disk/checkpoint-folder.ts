@@ -39,22 +39,28 @@ export interface PendingFile {
   written: Promise<unknown>;
 }
 
+export interface ManifestOptions {
+  hashAll: boolean;
+  pending?: Readonly<Record<string, PendingFile>>;
+  signal?: AbortSignal | undefined;
+}
+
 /**
  * Lists the named files of `folder` in its manifest and syncs all of them and the folder, concurrently, when everything is
- * written. `hashAll`: with the hashes of files above 1 MiB, in a file that is listed too.
+ * written. `hashAll`: with the hashes of files above 1 MiB, in a file that is listed too; the signal ends the hashing.
  */
 export async function writeManifest(
   folder: string,
   saved: Saved,
   names: string[],
-  { hashAll, pending = {} }: { hashAll: boolean; pending?: Readonly<Record<string, PendingFile>> },
+  { hashAll, pending = {}, signal }: ManifestOptions,
 ): Promise<Manifest> {
   const writing = Object.values(pending).map(({ written }) => written);
   for (const written of writing) written.catch(() => {}); // seen below, unless something else fails first
   const files: Record<string, FileRecord> = {};
   for (const name of names) files[name] = await recordOf(folder, name, pending[name]);
   if (hashAll) await allSettledOrThrow(writing);
-  if (hashAll) files[hashesName] = await writeHashes(folder, largeFiles({ files }));
+  if (hashAll) files[hashesName] = await writeHashes(folder, largeFiles({ files }), { signal });
   const manifest = newManifest(saved, files);
   const listing = writeFile(join(folder, fileNames.manifest), jsonText(encodeManifest(manifest)), { mode: 0o600 });
   await allSettledOrThrow([listing, ...writing]);
@@ -81,8 +87,9 @@ async function recordOf(folder: string, name: string, pending?: PendingFile): Pr
 }
 
 /** The manifest has this file's hash at any size, and so identifies the checkpoint. */
-async function writeHashes(folder: string, names: string[]): Promise<FileRecord> {
-  const text = encodeHashes(await hashFiles(Object.fromEntries(names.map((name) => [name, join(folder, name)])), {}));
+async function writeHashes(folder: string, names: string[], hashing: Hashing): Promise<FileRecord> {
+  const paths = Object.fromEntries(names.map((name) => [name, join(folder, name)]));
+  const text = encodeHashes(await hashFiles(paths, hashing));
   await writeFile(join(folder, hashesName), text, { mode: 0o600 });
   return { bytes: Buffer.byteLength(text), sha256: hash("sha256", text) };
 }

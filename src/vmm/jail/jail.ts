@@ -127,18 +127,29 @@ export class Jail {
     }
   }
 
-  /** Runs a program to its end. Resolves with the end of its standard error; throws with it when the program fails. */
-  async run(argv: string[], profile: SandboxProfile, deadlineMs = runMs): Promise<string> {
+  /**
+   * Runs a program to its end. Resolves with the end of its standard error; throws with it when the program fails. When the signal
+   * fires the program is killed, and when it has ended the signal's reason is thrown.
+   */
+  async run(
+    argv: string[],
+    profile: SandboxProfile,
+    { deadlineMs = runMs, signal }: { deadlineMs?: number; signal?: AbortSignal | undefined } = {},
+  ): Promise<string> {
+    signal?.throwIfAborted();
     const user = await this.#assignUser(profile);
     try {
       const { spawned, process } = await this.#spawn(argv, profile, user, []);
       const end = () => process === null || void endProcess(process).catch(() => {});
       const timer = setTimeout(end, deadlineMs);
-      const { code, signal } = await spawned.exited;
+      signal?.addEventListener("abort", end, { once: true });
+      if (signal?.aborted) end();
+      const exit = await spawned.exited;
       clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
       const stderr = await spawned.stderrTail();
-      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${stderr}`);
-      return stderr;
+      if (exit.code === 0) return stderr;
+      throw signal?.aborted ? signal.reason : new Error(`${argv[0]} ended with ${exit.signal ?? exit.code}: ${stderr}`);
     } finally {
       if (user !== null) this.#uids?.release(user.uid);
     }
@@ -202,7 +213,7 @@ export class Jail {
     const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
     const profile: SandboxProfile = { readOnly: [], writable: [], deviceNodes: [], folder: "/", limits };
     try {
-      await this.run([this.#tools.prlimit, "--version"], profile, startMs);
+      await this.run([this.#tools.prlimit, "--version"], profile, { deadlineMs: startMs });
     } catch (cause) {
       const why = messageOf(cause);
       const remedy = "allow namespaces to this service, or set CAPSULE_JAIL=off to run hostile code without a jail";

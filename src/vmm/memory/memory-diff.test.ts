@@ -212,6 +212,17 @@ test("a base with a diff merged in equals the memory of a process with that diff
   }
 });
 
+test("a merge ends when its signal fires, and leaves no file", async () => {
+  const base = await baseOf("aborted-base", new Map([[1, 1]]));
+  const diff = await diffOf("aborted-diff", new Map([[2, 2]]));
+  const out = join(folder, "aborted");
+  const destroyed = new AbortController();
+  const merging = flattenMemory(base, diff, out, destroyed.signal);
+  destroyed.abort(new Error("destroyed"));
+  await assert.rejects(merging, /^Error: destroyed/);
+  await assert.rejects(stat(out), { code: "ENOENT" });
+});
+
 test("a failed merge leaves no file", async () => {
   const base = await baseOf("merge-base", new Map([[1, 1]]));
   const diff = join(folder, "no-diff");
