@@ -104,9 +104,9 @@ async function startLocked(
     quotas: quotaLimits(config),
     capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
   });
-  const { teams, audit, capsules, templates } = service;
+  const { teams, audit, capsules, templates, idempotency } = service;
   const app = buildServer(
-    { teams, capsules, templates, health: { state, reasons: () => machine.readiness.reasons() }, audit },
+    { teams, capsules, templates, idempotency, health: { state, reasons: () => machine.readiness.reasons() }, audit },
     { ...serverOptions(config, telemetry), logger: log, certificate },
   );
   await service.recover();

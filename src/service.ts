@@ -21,12 +21,14 @@ import { type Observe, Transitions } from "./capsules/transitions.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
 import type { Database } from "./db/database.ts";
+import { IdempotencyRows } from "./db/idempotency-rows.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
 import type { Host } from "./host/host.ts";
 import type { Step } from "./host/steps.ts";
 import type { Log } from "./log.ts";
 import { Audit } from "./teams/audit.ts";
+import { Idempotency } from "./teams/idempotency.ts";
 import { auditOfService } from "./teams/service-audit.ts";
 import { Teams } from "./teams/teams.ts";
 import { RetiredTemplates } from "./templates/retired-templates.ts";
@@ -60,6 +62,7 @@ export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
     audit,
+    idempotency: new Idempotency(new IdempotencyRows(database), now),
   };
 }
 
@@ -132,6 +135,7 @@ export function buildService(options: ServiceOptions) {
       const time = records.audit.trustedTime();
       if (time !== undefined) templateRows.forgetNoted(time - explainedMs);
       capsuleRows.forgetTombstones((time ?? 0) - explainedMs, host.inventory().capsules);
+      records.idempotency.forget();
     },
   });
   return {

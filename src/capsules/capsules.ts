@@ -71,10 +71,14 @@ export class Capsules {
   }
 
   /**
-   * Inserts the row and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
+   * Inserts the row, in one transaction with `alongside`, and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
    * "name_taken", "invalid_request" for the labels, "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
    */
-  async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
+  async create(
+    teamId: string,
+    request: CreateRequest,
+    alongside: (capsule: CapsuleView) => void = () => {},
+  ): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     const labels = encodeLabels(request.labels ?? {});
@@ -109,7 +113,7 @@ export class Capsules {
       errorReason: null,
     };
     try {
-      if (!store.insert(row)) throw new Error(`the random id ${row.id} was taken`);
+      if (!store.insert(row, () => alongside(this.#view(row)))) throw new Error(`the random id ${row.id} was taken`);
     } catch (error) {
       await host.remove(row.id);
       throw error;

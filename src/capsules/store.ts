@@ -104,8 +104,9 @@ export class CapsuleStore {
     return row as Capsule;
   }
 
-  insert(row: Capsule): boolean {
-    const isNew = this.#rows.insert(row);
+  /** As CapsuleRows.insert. */
+  insert(row: Capsule, alongside?: () => void): boolean {
+    const isNew = this.#rows.insert(row, alongside);
     if (isNew) {
       this.#count(row, 1);
       this.#notify(row.id);

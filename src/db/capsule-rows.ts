@@ -219,11 +219,12 @@ export class CapsuleRows {
     return this.#any.get() !== undefined;
   }
 
-  /** False when the id exists or once existed. */
-  insert(row: CapsuleRow): boolean {
+  /** One transaction with `alongside`. False, and nothing is written, when the id exists or once existed. */
+  insert(row: CapsuleRow, alongside = () => {}): boolean {
     return transact(this.#database, () => {
       if (this.get(row.id) !== undefined || this.hasTombstone(row.id)) return false;
       this.#insert.run({ ...row });
+      alongside();
       return true;
     });
   }

@@ -134,6 +134,22 @@ export const steps = [
   `
   ALTER TABLE capsules ADD COLUMN url_secret BLOB;
   `,
+  // Answers to requests with an Idempotency-Key. `sequence` orders those of a team, newest last.
+  `
+  CREATE TABLE idempotency (
+    team_id   TEXT NOT NULL,
+    route     TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    body_hash TEXT NOT NULL,
+    status    INTEGER NOT NULL,
+    answer    TEXT NOT NULL,
+    kept_at   INTEGER NOT NULL,
+    sequence  INTEGER NOT NULL,
+    PRIMARY KEY (team_id, route, key)
+  ) STRICT;
+  CREATE UNIQUE INDEX idempotency_in_sequence ON idempotency (team_id, sequence);
+  CREATE INDEX idempotency_by_time ON idempotency (kept_at);
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -32,6 +32,10 @@ const described = {
     description: "Top-level fields of the body that the operation does not know, percent-encoded, at most 20.",
     schema: { type: "string" },
   },
+  "Idempotent-Replayed": {
+    description: "This is the first answer to the same request with the same Idempotency-Key.",
+    schema: { type: "string", const: "true" },
+  },
   "Accept-Ranges": {
     description: "The header Range is read.",
     schema: { type: "string", const: "bytes" },

@@ -22,6 +22,7 @@ import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { gzipStreamsMax } from "./gzip.ts";
+import { answerRepeats } from "./idempotency.ts";
 import { nameIgnoredFields } from "./ignored-fields.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { ListAnswers } from "./list-answers.ts";
@@ -167,6 +168,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   nameIgnoredFields(app);
   describeApi(app, version);
   keepAudit(app, services.audit);
+  answerRepeats(app, services.idempotency);
 
   registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections, turns });
   return app;

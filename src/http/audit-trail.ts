@@ -70,6 +70,11 @@ export function recordAlso(audit: AuditService, request: FastifyRequest, subject
   if (rule !== undefined) audit.record({ ...entryOf(rule.action, request, status), subject });
 }
 
+/** For a request that changed nothing and whose answer another entry has. */
+export function leaveOut(request: FastifyRequest): void {
+  recorded.add(request);
+}
+
 const recorded = new WeakSet<FastifyRequest>();
 /** Requests that were permitted and whole, so that their handlers have begun. */
 const begun = new WeakSet<FastifyRequest>();

@@ -4,6 +4,7 @@ import { labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import { archivePathsMax } from "../wire/file.ts";
 import { urlMaxSec } from "../wire/file-url.ts";
+import { idempotencyKeepSec, idempotencyKeysMax } from "../wire/idempotency.ts";
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
 import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
@@ -69,6 +70,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     labels_max: labelsMax,
     label_value_max_bytes: labelValueMaxBytes,
     list_page_max: listPageMax,
+    idempotency_keep_sec: idempotencyKeepSec,
+    idempotency_keys_max: idempotencyKeysMax,
     template_name_max_length: templateNameMaxLength,
     event_streams_max: feedDefaults.streamsMax,
     events_kept_max: feedDefaults.ringMax,

@@ -39,6 +39,8 @@ declare module "fastify" {
     socket?: true;
     /** Takes a signature in its query instead of a key; see access/signed-urls.ts. */
     signed?: true;
+    /** Reads the header Idempotency-Key; see idempotency.ts. */
+    idempotent?: true;
     /** Leaves an entry in the audit log. */
     audit?: AuditRule;
     /** Set by the section that the route is in. */

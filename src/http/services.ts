@@ -1,6 +1,7 @@
 /** The methods of the rooms below that the HTTP server calls. */
 import type { Capsules } from "../capsules/capsules.ts";
 import type { Audit } from "../teams/audit.ts";
+import type { Idempotency } from "../teams/idempotency.ts";
 import type { Teams } from "../teams/teams.ts";
 import type { Templates } from "../templates/templates.ts";
 import type { ServiceState } from "../wire/health.ts";
@@ -48,6 +49,7 @@ export interface Services {
   capsules: CapsulesService;
   templates: TemplatesService;
   audit: AuditService;
+  idempotency: Pick<Idempotency, "begin">;
   health: {
     state(): ServiceState;
     /** Why no capsule can be made now; empty: one can. */

@@ -1,5 +1,6 @@
 /** One capsule: its fields, life cycle, commands, files and terminals. */
 import { BackgroundProcess } from "./background-process.ts";
+import { type CreateOptions, createOnce, onceOnly } from "./create.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { type CommandOptions, type ExecOptions, type ExecResult, execute, startStream } from "./exec.ts";
 import { Files } from "./files.ts";
@@ -10,24 +11,6 @@ import type { OutputStream } from "./output-stream.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 import type { CapsuleInfo, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
-
-export interface CreateOptions {
-  /** Stands for the id in calls; unique in the team. */
-  name?: string;
-  /** The team's own notes, for `list`. */
-  labels?: Record<string, string>;
-  /** Default: `minimal`. */
-  template?: string;
-  /** Default: 1. A snapshot template brings its own. */
-  vcpus?: number;
-  /** MiB. Default: 512. A snapshot template brings its own. */
-  memoryMb?: number;
-  /** Seconds without a command after which the service pauses it. Default: 0, never. */
-  timeoutSec?: number;
-  /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
-  wait?: boolean;
-  signal?: AbortSignal | undefined;
-}
 
 /** For `update`; fields that are left out stay. */
 export interface CapsuleChange {
@@ -62,7 +45,10 @@ export class Capsule {
   readonly #path: string;
   #info: CapsuleInfo | undefined;
 
-  /** When the capsule does not reach `running`, it is destroyed and the reason is thrown. */
+  /**
+   * When the capsule does not reach `running`, it is destroyed and the reason is thrown. An aborted call leaves no capsule either, but
+   * with an `idempotencyKey` of your own.
+   */
   static async create(options: CreateOptions & ClientOptions = {}): Promise<Capsule> {
     const { client, rest } = splitClientOptions(options);
     return createCapsule(new Transport(client), rest);
@@ -160,7 +146,7 @@ export class Capsule {
   ): Promise<TemplateInfo> {
     const query = { overwrite: overwrite === true ? true : undefined };
     const json = { sandbox_id: this.id, name }; // the API's older name of a capsule
-    const request = { method: "POST", path: "/v1/snapshots", query, json, ...slowly(options) } as const;
+    const request = { ...onceOnly("/v1/snapshots", json), query, ...slowly(options) };
     return camelKeys(await this.#transport.json(request));
   }
 
@@ -268,19 +254,8 @@ export class Capsule {
 }
 
 /** `Capsule.create` and `Client.create` are this, with a transport of their own. */
-export async function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
-  const { name, labels, template, vcpus, memoryMb, timeoutSec, wait = true, signal, ...unknown } = options;
-  refuseUnknown("create", unknown);
-  const json = snakeKeys({ name, labels, template, vcpus, memoryMb, timeoutSec });
-  const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
-  const capsule = new Capsule(transport, info.id, info);
-  if (!wait) return capsule;
-  try {
-    return await capsule.until("running", { signal });
-  } catch (error) {
-    await capsule.destroy().catch(() => {}); // the first error says more
-    throw error;
-  }
+export function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
+  return createOnce(transport, options, (info) => new Capsule(transport, info.id, info));
 }
 
 export async function listCapsules(

@@ -15,8 +15,9 @@ export {
   type LogsOptions,
   type ProcessResult,
 } from "./background-process.ts";
-export { Capsule, type CapsuleChange, type CapsuleConditions, type CreateOptions } from "./capsule.ts";
+export { Capsule, type CapsuleChange, type CapsuleConditions } from "./capsule.ts";
 export { Client, Keys, Templates } from "./client.ts";
+export type { CreateOptions } from "./create.ts";
 export {
   type ConnectionCode,
   ConnectionError,

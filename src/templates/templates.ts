@@ -68,10 +68,14 @@ export class Templates {
   }
 
   /**
-   * Captures a running capsule and destroys it. Throws CapsuleError: "not_found", "invalid_state", "unavailable",
+   * Captures a running capsule and destroys it, in one transaction with `alongside`. Throws CapsuleError: "not_found", "invalid_state", "unavailable",
    * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
-  async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
+  async capture(
+    teamId: string,
+    request: CaptureRequest,
+    alongside: (template: TemplateView) => void = () => {},
+  ): Promise<TemplateView> {
     const { capsules, rows, clock, retired } = this.#options;
     const adoption = capsules.adoption(teamId, request.capsuleId, "snapshot");
     if (adoption !== undefined) await adoption;
@@ -96,7 +100,9 @@ export class Templates {
         const old = rows.named(teamId, name);
         if (old !== undefined) rows.retire(old.storage, createdAt);
         rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
-        return { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
+        const view: TemplateView = { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
+        alongside(view);
+        return view;
       });
     } finally {
       this.#claimed.delete(claim);

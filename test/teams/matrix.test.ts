@@ -113,7 +113,7 @@ describe("another team's resources", () => {
 
   before(async () => {
     service = fakeService({ host, database: statements.database });
-    const { teams, capsules, templates, team, other } = service;
+    const { teams, capsules, templates, idempotency, team, other } = service;
     const audit = new Audit({
       ...{ rows: new AuditRows(statements.database), clock: service.clock },
       entriesMax: 100_000,
@@ -122,7 +122,7 @@ describe("another team's resources", () => {
     });
     const { limits } = loadConfig({});
     const options = { limits, logger: pino({ level: "silent" }), version: "0.0.0", web: "/nowhere" };
-    app = buildServer({ teams, capsules, templates, health: service.health, audit }, options);
+    app = buildServer({ teams, capsules, templates, idempotency, health: service.health, audit }, options);
     await app.listen({ host: "127.0.0.1", port: 0 });
     const { port } = app.server.address() as AddressInfo;
     client = await Client.connect(`http://127.0.0.1:${port}`, teams.createKey(team, "mine").key);

@@ -12,10 +12,12 @@ import {
   waitDefaultSec,
 } from "../../wire/capsule.ts";
 import { createDefaults } from "../../wire/defaults.ts";
+import { IdempotencyHeaders } from "../../wire/idempotency.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { conditionsOf, cursorOf, placeOf } from "../capsule-query.ts";
 import { onClosed, requestSignal } from "../client-gone.ts";
+import { keptAnswer } from "../idempotency.ts";
 import { JsonListing } from "../large-answer.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
@@ -36,30 +38,38 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
     {
       config: {
         audit: { action: "capsule.create", durable: true },
-        refuses: ["not_found", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
+        idempotent: true,
+        headers: ["Idempotent-Replayed"],
+        refuses: ["not_found", "conflict", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: {
         summary: "Create a capsule",
         body: CreateCapsuleBody(limits),
         querystring: CreateWaitQuery(limits),
+        headers: IdempotencyHeaders,
         response: { 201: Capsule },
       },
     },
     async (request, reply) => {
       const { identity, body, query } = request;
-      const capsule = await capsules.create(identity.teamId, {
+      using kept = keptAnswer(request, reply.code(201));
+      const asked = {
         name: body.name,
         labels: body.labels,
         template: body.template ?? createDefaults.template,
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
-      });
+      };
+      const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(capsuleBody(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
-      if (query.wait === undefined) return reply.code(201).send(capsuleBody(capsule));
+      if (query.wait === undefined) return reply.send(capsuleBody(capsule));
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      const waited = await capsules.wait(identity.teamId, capsule.id, query.wait, timeoutMs, requestSignal(reply));
-      return reply.code(201).send(capsuleBody(waited));
+      const waited = await kept.unlessRefused(() =>
+        capsules.wait(identity.teamId, capsule.id, "running", timeoutMs, requestSignal(reply)),
+      );
+      kept.replace(capsuleBody(waited));
+      return reply.send(capsuleBody(waited));
     },
   );
 }

@@ -2,6 +2,7 @@
 import type { FastifyRequest } from "fastify";
 import Type from "typebox";
 import type { TemplateView } from "../../templates/templates.ts";
+import { IdempotencyHeaders } from "../../wire/idempotency.ts";
 import {
   CaptureBody,
   CaptureQuery,
@@ -12,6 +13,7 @@ import {
 } from "../../wire/template.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { idOf } from "../gate.ts";
+import { keptAnswer } from "../idempotency.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import type { CapsulesService } from "../services.ts";
@@ -36,8 +38,11 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
     {
       config: {
         audit: { action: "template.create", durable: true },
+        idempotent: true,
+        headers: ["Idempotent-Replayed"],
         refuses: [
           "not_found",
+          "conflict",
           "invalid_state",
           "unavailable",
           "template_name_taken",
@@ -50,6 +55,7 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
         summary: "Capture a running capsule into a template; the capsule is destroyed",
         body: CaptureBody,
         querystring: CaptureQuery,
+        headers: IdempotencyHeaders,
         response: { 201: Template },
       },
       // The capsule is named in the body: 404 and 409 come before the other fields' 400, as for an id in the path.
@@ -61,13 +67,11 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
     async (request, reply) => {
       const { identity, body, query } = request;
       if (body.name !== undefined) addAuditDetails(request, { subject: body.name });
-      const template = await templates.capture(identity.teamId, {
-        capsuleId: body.sandbox_id,
-        name: body.name,
-        overwrite: query.overwrite === "true",
-      });
+      using kept = keptAnswer(request, reply.code(201));
+      const asked = { capsuleId: body.sandbox_id, name: body.name, overwrite: query.overwrite === "true" };
+      const template = await templates.capture(identity.teamId, asked, (view) => kept.keep(templateBody(view)));
       addAuditDetails(request, { subject: template.name });
-      return reply.code(201).send(templateBody(template));
+      return reply.send(templateBody(template));
     },
   );
 

@@ -1,0 +1,89 @@
+/** The header Idempotency-Key: a request that is sent again gets the first answer again. */
+import { createHash } from "node:crypto";
+import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
+import type { FirstRequest } from "../teams/idempotency.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { idempotencyKeyPattern } from "../wire/idempotency.ts";
+import { leaveOut } from "./audit-trail.ts";
+import { onClosed, requestSignal } from "./client-gone.ts";
+import type { App } from "./route.ts";
+import type { Services } from "./services.ts";
+
+const keyForm = new RegExp(idempotencyKeyPattern);
+
+/** First requests with their keys, until their handlers take them. */
+const waiting = new WeakMap<FastifyRequest, FirstRequest>();
+
+/** Call before the routes are declared. A repeat reaches no handler and no other check of its route, and leaves no audit entry. */
+export function answerRepeats(app: App, idempotency: Services["idempotency"]): void {
+  const answerRepeat = async (request: FastifyRequest, reply: FastifyReply) => {
+    const key = request.headers["idempotency-key"];
+    if (key === undefined) return;
+    if (typeof key !== "string" || !keyForm.test(key)) throw unusable("is 1 to 255 characters from ! to ~");
+    const { teamId } = request.identity;
+    const [route = ""] = request.url.split("?", 1);
+    const keyed = { teamId, route, key, bodyHash: hashOf(request.body) };
+    const { first, kept } = await idempotency.begin(keyed, requestSignal(reply));
+    if (first !== undefined) {
+      waiting.set(request, first);
+      // A request that is refused before its handler has begun.
+      onClosed(reply, () => waiting.get(request)?.end());
+      return;
+    }
+    leaveOut(request);
+    reply.code(kept.status).header("idempotent-replayed", "true").type("application/json; charset=utf-8");
+    return reply.serializer(String).send(kept.answer);
+  };
+  app.addHook("onRoute", (route: RouteOptions) => {
+    if (route.config?.idempotent !== true) return;
+    route.preValidation = [answerRepeat, ...[route.preValidation ?? []].flat()];
+  });
+}
+
+/** The answer of a handler, with the reply's status; its methods do nothing for a request without a key. */
+export function keptAnswer(request: FastifyRequest, reply: FastifyReply) {
+  const first = waiting.get(request);
+  waiting.delete(request);
+  return {
+    /** Keeps the answer; call it in the transaction of the change. */
+    keep: (body: object) => first?.keep({ status: reply.statusCode, answer: String(reply.serialize(body)) }),
+    replace: (body: object) => first?.replace(String(reply.serialize(body))),
+    /** Forgets the kept answer when `work` fails: a refusal is not kept. */
+    unlessRefused: async <T>(work: () => Promise<T>): Promise<T> => {
+      try {
+        return await work();
+      } catch (error) {
+        first?.forget();
+        throw error;
+      }
+    },
+    [Symbol.dispose]: () => first?.end(),
+  };
+}
+
+/** The order of an object's fields changes nothing. */
+function hashOf(body: unknown): string {
+  try {
+    const text = JSON.stringify(body, (_name, value: unknown) => {
+      const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+      return isObject ? Object.fromEntries(Object.entries(value).toSorted(byName)) : value;
+    });
+    return createHash("sha256")
+      .update(text ?? "")
+      .digest("base64url");
+  } catch (error) {
+    if (error instanceof RangeError) throw unusable("is not accepted with a body that is nested this deeply");
+    throw error;
+  }
+}
+
+function byName([a]: [string, unknown], [b]: [string, unknown]): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
+
+function unusable(why: string): CapsuleError {
+  return new CapsuleError("invalid_request", `the header Idempotency-Key ${why}`, {
+    details: { field: "Idempotency-Key" },
+  });
+}
