@@ -144,6 +144,7 @@ function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<Ser
     limits: config.limits,
     version,
     trustProxy: config.trustProxy,
+    corsOrigins: config.corsOrigins,
     drainMs: config.drainMs,
     keepAliveMs: config.keepAliveSec * 1_000,
     web: config.web ?? join(config.dataDir, "web"),

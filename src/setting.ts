@@ -102,6 +102,14 @@ export function word(text: string): string {
   return text;
 }
 
+/** Comma-separated; an empty text means none. Each as browsers send it: lower case, no path, no default port. */
+export function origins(text: string): string[] {
+  const listed = text === "" ? [] : text.split(",").map((each) => each.trim());
+  const bad = listed.find((each) => !URL.canParse(each) || !/^https?:/.test(each) || new URL(each).origin !== each);
+  if (bad === undefined) return listed;
+  throw new Error(`must be origins such as https://app.example.org, by comma; ${JSON.stringify(bad)} is none`);
+}
+
 export function httpUrl(text: string): string {
   if (!URL.canParse(text) || !/^https?:\/\//.test(text)) throw new Error("must be an http or https URL");
   return text;

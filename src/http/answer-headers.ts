@@ -32,6 +32,18 @@ const described = {
     description: "Top-level fields of the body that the operation does not know, percent-encoded, at most 20.",
     schema: { type: "string" },
   },
+  "Access-Control-Allow-Origin": {
+    description: "The origin of the request, where the operator permits its pages to use the API.",
+    schema: { type: "string", format: "uri" },
+  },
+  "Access-Control-Expose-Headers": {
+    description: "Of the same answers: the headers that a page may read.",
+    schema: { type: "string" },
+  },
+  Vary: {
+    description: "Where the operator permits pages of any origin.",
+    schema: { type: "string", const: "Origin" },
+  },
   "Idempotent-Replayed": {
     description: "This is the first answer to the same request with the same Idempotency-Key.",
     schema: { type: "string", const: "true" },
@@ -72,7 +84,14 @@ const described = {
 
 export type AnswerHeader = keyof typeof described;
 
-const always: AnswerHeader[] = ["X-Request-Id", "X-Content-Type-Options", "Strict-Transport-Security"];
+const always: AnswerHeader[] = [
+  "X-Request-Id",
+  "X-Content-Type-Options",
+  "Strict-Transport-Security",
+  "Access-Control-Allow-Origin",
+  "Access-Control-Expose-Headers",
+  "Vary",
+];
 
 /** The document's `components.headers`. */
 export const headerComponents: Json = described;

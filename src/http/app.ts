@@ -10,6 +10,7 @@ import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication } from "./access/authentication.ts";
 import { ConnectionLimit } from "./access/connection-limit.ts";
+import { Cors } from "./access/cors.ts";
 import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
@@ -54,6 +55,8 @@ export interface ServerOptions {
   tracing?: TracingService | undefined;
   /** The proxies whose X-Forwarded-For is trusted. */
   trustProxy?: "no" | "loopback";
+  /** Origins whose pages may use the API. Default: none but the server's own. */
+  corsOrigins?: readonly string[];
   /** undefined: no TLS. */
   certificate?: Certificate | undefined;
   /** Time for requests in progress to end when the server closes. */
@@ -117,7 +120,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const [tickets, connections] = [OneTimeTokens.socketTickets(), connectionLimit(options)];
   const signedUrls = new SignedUrls(services);
   const authentication = new Authentication({ teams: services.teams, tickets, signedUrls, connections }, limits);
-  const inFlight = new InFlightLimiter(limits.requests_max);
+  const [inFlight, cors] = [new InFlightLimiter(limits.requests_max), new Cors(options.corsOrigins ?? [])];
   const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
     const { raw, ip, routeOptions } = request;
@@ -136,7 +139,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     ...transport(certificate),
     frameworkErrors: (error, request, reply) => {
       watchBody(request, reply);
-      refuseUnroutable(error, request, reply, { authentication, hasTls: certificate !== undefined });
+      refuseUnroutable(error, request, reply, { authentication, cors, hasTls: certificate !== undefined });
     },
     clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -156,7 +159,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   });
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
-  guardRoutes(app, { services, authentication, inFlight, hasTls: certificate !== undefined });
+  guardRoutes(app, { services, authentication, inFlight, cors, hasTls: certificate !== undefined });
   app.setErrorHandler((error, request, reply) =>
     sendError(currentRefusal(error, request, services.capsules), request, reply),
   );

@@ -7,6 +7,7 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
+import type { Cors } from "./access/cors.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import { sendError } from "./errors.ts";
 import type { App } from "./route.ts";
@@ -16,19 +17,26 @@ export interface Gate {
   services: Services;
   authentication: Authentication;
   inFlight: InFlightLimiter;
+  cors: Cors;
   hasTls: boolean;
 }
 
 const hstsMaxAgeSec = 15_768_000; // half a year
 
 /** Call before the routes are declared. */
-export function guardRoutes(app: App, { services, authentication, inFlight, hasTls }: Gate): void {
+export function guardRoutes(app: App, { services, authentication, inFlight, cors, hasTls }: Gate): void {
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
     addCommonHeaders(request, reply, hasTls);
+    cors.addHeaders(request, reply);
     requireOneHost(request);
+    if (cors.isPreflight(request)) {
+      authentication.admitAnonymous(request);
+      cors.answerPreflight(reply);
+      return;
+    }
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = authentication.identify(request);
@@ -102,9 +110,10 @@ export function refuseUnroutable(
   error: Error,
   request: FastifyRequest,
   reply: FastifyReply,
-  { authentication, hasTls }: Pick<Gate, "authentication" | "hasTls">,
+  { authentication, cors, hasTls }: Pick<Gate, "authentication" | "cors" | "hasTls">,
 ): void {
   addCommonHeaders(request, reply, hasTls);
+  cors.addHeaders(request, reply);
   let refusal: unknown = error;
   try {
     if (isVersioned(request.url)) authentication.identify(request);
