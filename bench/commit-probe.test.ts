@@ -45,6 +45,11 @@ const row = {
   startedAt: null,
   lastActiveAt: null,
   errorReason: null,
+  onTimeout: "pause",
+  lifetimeSec: 0,
+  expiresAt: null,
+  onExpiry: "destroy",
+  retentionSec: 0,
 } as const satisfies Omit<CapsuleRow, "teamId">;
 
 test("commits of capsules are marked where the server syncs them, and only there", (t) => {

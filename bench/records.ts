@@ -82,6 +82,11 @@ function insertPaused(dataDir: string, team: string, count: number): void {
       startedAt: now,
       lastActiveAt: now,
       errorReason: null,
+      onTimeout: "pause",
+      lifetimeSec: 0,
+      expiresAt: null,
+      onExpiry: "destroy",
+      retentionSec: 0,
     });
   }
   database.close();

@@ -6,6 +6,7 @@ import { Activity } from "./capsules/activity.ts";
 import { Adoptions } from "./capsules/adoptions.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
+import { Deadlines } from "./capsules/deadlines.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
@@ -21,6 +22,7 @@ import { type Observe, Transitions } from "./capsules/transitions.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
 import type { Database } from "./db/database.ts";
+import { DeadlineRows } from "./db/deadline-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
@@ -58,6 +60,7 @@ export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs
   return {
     database,
     capsuleRows,
+    deadlineRows: new DeadlineRows(database),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
@@ -94,7 +97,7 @@ export interface ServiceOptions {
 export function buildService(options: ServiceOptions) {
   const { records, host, clock, log, step, observers } = options;
   const { database, capsuleRows, templateRows, store } = records;
-  const { onPaused, onEnded } = auditOfService(records.audit);
+  const { onPaused, onDestroyed, onEnded } = auditOfService(records.audit);
   const locks = new CapsuleLocks();
   const runs = new Runs();
   const adoptions = new Adoptions(clock);
@@ -113,10 +116,17 @@ export function buildService(options: ServiceOptions) {
     templates: templateRows,
     observeExec: observers.observeExec,
   });
-  const pauses = new ServicePauses({ store, locks, transitions, onPaused });
+  const pauses = new ServicePauses({ store, locks, transitions, onPaused, onDestroyed });
   capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
-  runs.apply(new Idle(clock, activity, (id) => pauses.ofIdle(id)));
+  const idle = new Idle(clock, activity, (id) => deadlines.inactive(id));
+  const deadlines = new Deadlines({
+    ...{ store, idle, adoptions, clock, log },
+    rows: records.deadlineRows,
+    act: (row, action, cause) => pauses.atDeadline(row, action, cause),
+  });
+  runs.apply(idle);
+  runs.apply(deadlines);
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
     pause: (id) => pauses.forMemory(id),
@@ -143,7 +153,12 @@ export function buildService(options: ServiceOptions) {
     ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses },
     ...{ retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
-    recover: () => recover({ store, host, locks, adoptions, transitions, clock, log, orphans }),
+    async recover() {
+      deadlines.hold();
+      const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans });
+      deadlines.release();
+      return recovered;
+    },
   };
 }
 

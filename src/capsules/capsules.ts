@@ -12,28 +12,17 @@ import type { DiskLimiter } from "./disk-limiter.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import { type CreateRequest, newRow } from "./new-row.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { RunEnd, Runs } from "./runs.ts";
-import { encodeLabels, type Labels, labelsOf, type SettingsChange, settingsAfter } from "./settings.ts";
+import { encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import { originOf, type Transitions } from "./transitions.ts";
 import { UrlSecrets } from "./url-secrets.ts";
+import { type CapsuleView, viewOf } from "./view.ts";
 
-export interface CreateRequest {
-  /** Default: none. */
-  name?: string | undefined;
-  labels?: Labels | undefined;
-  template: string;
-  vcpus: number;
-  memoryMb: number;
-  timeoutSec: number;
-}
-
-/** A capsule as its team sees it; times are epoch milliseconds. */
-export type CapsuleView = Readonly<
-  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels"> & { labels: Labels }
->;
+export type { CapsuleView, CreateRequest };
 
 export interface ViewTurn {
   items: CapsuleView[];
@@ -89,29 +78,9 @@ export class Capsules {
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     this.#requireFree(teamId, name); // again: another capsule may have taken it meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
-    const now = clock.now();
     const origin = originOf({ storage, template: request.template });
-    const reserved = host.reserve(origin, { vcpus, memoryMb });
-    const row: Capsule = {
-      id: reserved ?? newCapsuleId(),
-      teamId,
-      name,
-      labels,
-      status: "starting",
-      revision: 1,
-      intent: "create",
-      template: request.template,
-      storage,
-      blockedBy: null,
-      vcpus,
-      memoryMb,
-      timeoutSec: request.timeoutSec,
-      createdAt: now,
-      lastUpdated: now,
-      startedAt: null,
-      lastActiveAt: null,
-      errorReason: null,
-    };
+    const id = host.reserve(origin, { vcpus, memoryMb }) ?? newCapsuleId();
+    const row = newRow({ id, teamId, storage, vcpus, memoryMb }, { ...request, labels }, clock.now());
     try {
       if (!store.insert(row, () => alongside(this.#view(row)))) throw new Error(`the random id ${row.id} was taken`);
     } catch (error) {
@@ -148,9 +117,9 @@ export class Capsules {
    * "invalid_request" for the labels.
    */
   update(teamId: string, id: string, change: SettingsChange): CapsuleView {
-    const { store, runs } = this.#options;
+    const { store, runs, clock } = this.#options;
     const row = store.require(teamId, id);
-    const settings = settingsAfter(row, change);
+    const settings = settingsAfter(row, change, clock.now());
     if (settings.name !== row.name) this.#requireFree(teamId, settings.name);
     const changed = store.set(row, settings);
     runs.changed(changed);
@@ -321,7 +290,6 @@ export class Capsules {
   }
 
   #view(row: Capsule): CapsuleView {
-    const { teamId: _team, revision: _revision, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
-    return { ...view, labels: labelsOf(row), lastActiveAt: this.#options.activity.lastOf(row.id) ?? row.lastActiveAt };
+    return viewOf(row, this.#options.activity.lastOf(row.id));
   }
 }

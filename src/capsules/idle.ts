@@ -23,7 +23,7 @@ export class Idle implements RunPolicy {
   readonly #expire: (id: string) => Promise<unknown>;
   readonly #watched = new Map<string, Watched>();
 
-  /** `expire` pauses the capsule. */
+  /** `expire` pauses or destroys the capsule. */
   constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<unknown>) {
     this.#clock = clock;
     this.#activity = activity;
@@ -62,6 +62,21 @@ export class Idle implements RunPolicy {
     for (const id of [...this.#watched.keys()]) this.ended(id);
   }
 
+  /** The time, in epoch milliseconds, at which the capsule has become idle; undefined: it is not. */
+  passedAt(id: string): number | undefined {
+    const watched = this.#watched.get(id);
+    const leftMs = watched === undefined || this.#activity.isBusy(id) ? 1 : this.#leftMs(id, watched);
+    return leftMs > 0 ? undefined : this.#clock.now() + leftMs;
+  }
+
+  /** All that are idle. */
+  passed(): { id: string; dueAt: number }[] {
+    return [...this.#watched.keys()].flatMap((id) => {
+      const dueAt = this.passedAt(id);
+      return dueAt === undefined ? [] : [{ id, dueAt }];
+    });
+  }
+
   #watch(id: string, timeoutSec: number, idleMs: number): void {
     this.ended(id);
     if (timeoutSec === 0) return;
@@ -72,12 +87,13 @@ export class Idle implements RunPolicy {
 
   #arm(id: string, watched: Watched): void {
     watched.cancel();
-    watched.cancel = this.#clock.after(this.#leftMs(id, watched), () => this.#fire(id, watched));
+    watched.cancel = this.#clock.after(Math.max(0, this.#leftMs(id, watched)), () => this.#fire(id, watched));
   }
 
+  /** Negative once it is idle. */
   #leftMs(id: string, watched: Watched): number {
     const since = Math.max(this.#activity.lastTicks(id) ?? Number.NEGATIVE_INFINITY, watched.sinceTicks);
-    return Math.max(0, since + watched.timeoutMs - this.#clock.ticks());
+    return since + watched.timeoutMs - this.#clock.ticks();
   }
 
   #fire(id: string, watched: Watched): void {

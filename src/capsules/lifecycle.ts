@@ -76,6 +76,9 @@ export function allow(action: Action, id: string, status: Status, intent: Intent
 /** Statuses in which a capsule has a VM or is being given one. */
 export const live: Status[] = ["starting", "running"];
 
+/** Statuses without a VM, in which a retention counts. */
+export const retained: Status[] = ["paused", "stopped", "error"];
+
 /** Whether the capsule has a VM, or is being given one also by a resume. */
 export function isLive({ status, intent }: { status: Status; intent: Intent | null }): boolean {
   return live.includes(status) || intent === "resume";

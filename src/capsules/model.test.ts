@@ -10,8 +10,22 @@ import { type FakeService, fakeService } from "../../test/fakes/fake-service.ts"
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
+import type { PolicyChange } from "./settings.ts";
 
-const verbs = ["create", "pause", "resume", "destroy", "capture", "delete", "lose", "off", "look", "idle"] as const;
+const verbs = [
+  "create",
+  "pause",
+  "resume",
+  "destroy",
+  "capture",
+  "delete",
+  "lose",
+  "off",
+  "look",
+  "idle",
+  "set",
+  "jump",
+] as const;
 type Operation = { verb: (typeof verbs)[number]; pick: number };
 
 const operation = fc.record({ verb: fc.constantFrom(...verbs), pick: fc.nat(1_000) });
@@ -40,6 +54,13 @@ function interfere(host: FakeHost, delays: number[], failures: boolean[]): void 
   };
 }
 
+/** The deadlines of some capsules pass within three seconds of the clock. */
+function policiesBy(pick: number): PolicyChange {
+  const action = (bit: number) => ((pick >> bit) % 2 === 0 ? "pause" : "destroy");
+  const seconds = (bit: number) => ((pick >> bit) % 4 === 0 ? (pick % 3) + 1 : 0);
+  return { onTimeout: action(2), lifetimeSec: seconds(3), onExpiry: action(5), retentionSec: seconds(6) };
+}
+
 async function perform(
   { verb, pick }: Operation,
   service: FakeService,
@@ -51,7 +72,8 @@ async function perform(
   const name = `name${pick % 3}`;
   if (verb === "create") {
     const from = pick % 2 === 0 ? "minimal" : name;
-    const made = await capsules.create(team, { template: from, vcpus: 1, memoryMb: 512, timeoutSec: pick % 3 });
+    const shape = { template: from, vcpus: 1, memoryMb: 512, timeoutSec: pick % 3 };
+    const made = await capsules.create(team, { ...shape, ...policiesBy(pick) });
     assert.ok(!ids.includes(made.id));
     ids.push(made.id);
   } else if (verb === "pause") assert.equal((await capsules.pause(team, id)).status, "paused");
@@ -66,6 +88,8 @@ async function perform(
   else if (verb === "lose") host.guests.get(id)?.endWith({ kind: "lost", reason: "shot" });
   else if (verb === "off") host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
   else if (verb === "idle") clock.advance(1_000);
+  else if (verb === "set") capsules.update(team, id, policiesBy(pick));
+  else if (verb === "jump") clock.step(((pick % 3) - 1) * 7_200_000);
   else capsules.get(team, id);
 }
 
@@ -97,6 +121,8 @@ function assertConsistent(service: FakeService, destroyed: Set<string>): void {
     if (guest !== undefined) assert.ok(!guest.isHeld && !guest.isStopped, `${subject}: its processes run`);
     if (row.status === "paused")
       assert.equal(host.checkpoints.get(row.id)?.isStale, false, `${subject}: has its checkpoint, of this disk`);
+    const hasEnd = row.status === "running" && row.lifetimeSec > 0;
+    assert.equal(row.expiresAt !== null, hasEnd, `${subject}: its lifetime ends exactly when it runs and has one`);
     if (row.status === "running") assert.ok(!host.checkpoints.has(row.id), `${subject}: has no checkpoint`);
     assert.ok(!destroyed.has(row.id), `${subject}: nothing destroyed comes back`);
   }

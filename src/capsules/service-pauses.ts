@@ -1,12 +1,16 @@
-/** Pauses without a request: of idle capsules, and of large ones when the host is short of memory. */
+/** Changes without a request: at deadlines of capsules, and pauses of large ones when the host is short of memory. */
 import { serviceOwner } from "../host/host.ts";
+import type { DeadlineAction } from "../wire/capsule.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { MemoryPause } from "./memory-watch.ts";
-import type { CapsuleStore } from "./store.ts";
+import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 
-/** Why the service paused a capsule: nobody used it, or the host is short of memory. */
-export type PauseCause = "idle" | "memory";
+/** Which deadline of a capsule has passed. */
+export type DeadlineCause = "idle" | "lifetime" | "retention";
+
+/** Why the service paused a capsule: a deadline, or the host is short of memory. */
+export type PauseCause = DeadlineCause | "memory";
 
 export interface ServicePausesOptions {
   store: CapsuleStore;
@@ -14,6 +18,8 @@ export interface ServicePausesOptions {
   transitions: Transitions;
   /** Called when the service has paused a capsule by itself. */
   onPaused: (teamId: string, id: string, cause: PauseCause) => void;
+  /** Called when the service has destroyed a capsule by itself. */
+  onDestroyed: (teamId: string, id: string, cause: DeadlineCause) => void;
 }
 
 export class ServicePauses {
@@ -23,9 +29,16 @@ export class ServicePauses {
     this.#options = options;
   }
 
-  /** The idle timer's pause, by the same path as a client's. */
-  ofIdle(id: string): Promise<unknown> {
-    return this.#pause(id, "idle");
+  /** By the same path as a client's. `row` was read in this turn of the event loop. */
+  async atDeadline(row: Capsule, action: DeadlineAction, cause: DeadlineCause): Promise<void> {
+    const { store, transitions, onDestroyed } = this.#options;
+    if (action === "pause") {
+      await this.#pause(row.id, cause);
+      return;
+    }
+    const destroying = store.beginDestroy(row);
+    onDestroyed(row.teamId, row.id, cause);
+    await transitions.destroy(destroying);
   }
 
   /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */

@@ -1,26 +1,69 @@
-/** The settings of a capsule, which a client may change at any time: name, labels and inactivity time. */
+/** The settings of a capsule, which a client may change at any time: name, labels, and what happens to it by itself. */
 import type { CapsuleSettings } from "../db/capsule-rows.ts";
-import { labelsMax, labelValueMaxBytes } from "../wire/capsule.ts";
+import { type DeadlineAction, labelsMax, labelValueMaxBytes } from "../wire/capsule.ts";
+import { policyDefaults } from "../wire/defaults.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Capsule } from "./store.ts";
 
 export type Labels = Record<string, string>;
 
-export interface SettingsChange {
+/** Changes of a capsule without a request. */
+export interface Policies {
+  onTimeout: DeadlineAction;
+  /** Longest time in `running`; 0: any. */
+  lifetimeSec: number;
+  onExpiry: DeadlineAction;
+  /** Longest time in `paused`, `stopped` or `error`, after which it is destroyed; 0: any. */
+  retentionSec: number;
+}
+
+/** Fields that are left out stay, or get their defaults. */
+export type PolicyChange = { [Policy in keyof Policies]?: Policies[Policy] | undefined };
+
+export interface SettingsChange extends PolicyChange {
   /** null takes the name away. */
   name?: string | null;
   /** Added to those that the capsule has; null removes one. */
   labels?: Record<string, string | null>;
-  timeoutSec?: number;
+  timeoutSec?: number | undefined;
 }
 
-/** The settings of `row` after `change`. Throws CapsuleError("invalid_request"). */
-export function settingsAfter(row: Pick<Capsule, keyof CapsuleSettings>, change: SettingsChange): CapsuleSettings {
+/** The policies of a new capsule. */
+export function policiesOf(given: PolicyChange): Policies {
+  return {
+    onTimeout: given.onTimeout ?? policyDefaults.on_timeout,
+    lifetimeSec: given.lifetimeSec ?? policyDefaults.lifetime_sec,
+    onExpiry: given.onExpiry ?? policyDefaults.on_expiry,
+    retentionSec: given.retentionSec ?? policyDefaults.retention_sec,
+  };
+}
+
+/** The settings of `row` after `change` at the time `now`. Throws CapsuleError("invalid_request"). */
+export function settingsAfter(
+  row: Pick<Capsule, keyof CapsuleSettings | "status">,
+  change: SettingsChange,
+  now: number,
+): CapsuleSettings {
   return {
     name: change.name === undefined ? row.name : change.name,
     labels: change.labels === undefined ? row.labels : encodeLabels(merged(labelsOf(row), change.labels)),
     timeoutSec: change.timeoutSec ?? row.timeoutSec,
+    onTimeout: change.onTimeout ?? row.onTimeout,
+    lifetimeSec: change.lifetimeSec ?? row.lifetimeSec,
+    expiresAt: expiryAfter(row, change, now),
+    onExpiry: change.onExpiry ?? row.onExpiry,
+    retentionSec: change.retentionSec ?? row.retentionSec,
   };
+}
+
+/** A new lifetime of a running capsule counts from now, that of another one from its next run. */
+function expiryAfter(
+  { status, expiresAt }: Pick<Capsule, "status" | "expiresAt">,
+  { lifetimeSec }: SettingsChange,
+  now: number,
+): number | null {
+  if (lifetimeSec === undefined) return expiresAt;
+  return status === "running" && lifetimeSec > 0 ? now + lifetimeSec * 1_000 : null;
 }
 
 export function labelsOf({ labels }: Pick<Capsule, "labels">): Labels {

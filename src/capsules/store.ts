@@ -5,7 +5,7 @@
 import { EventEmitter } from "node:events";
 import { Counts } from "../counts.ts";
 import type { CapsuleChange, CapsuleRow, CapsuleRows, CapsuleSettings } from "../db/capsule-rows.ts";
-import { type CapsuleStatus, capsuleStatuses } from "../wire/capsule.ts";
+import { type CapsuleStatus, capsuleStatuses, type DeadlineAction } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Intent, isFinal, isLive, live, next, type Status, type Trigger } from "./lifecycle.ts";
 
@@ -13,6 +13,8 @@ import { type Intent, isFinal, isLive, live, next, type Status, type Trigger } f
 export interface Capsule extends CapsuleRow {
   status: Status;
   intent: Intent | null;
+  onTimeout: DeadlineAction;
+  onExpiry: DeadlineAction;
 }
 
 export interface CapsulePage {

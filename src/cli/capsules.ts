@@ -1,6 +1,6 @@
 /** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
-import type { Capsule, CapsuleChange, CapsuleStatus } from "../sdk/sdk.ts";
-import { type Call, UsageError } from "./command.ts";
+import type { Capsule, CapsuleChange, CapsulePolicies, CapsuleStatus, DeadlineAction } from "../sdk/sdk.ts";
+import { type Call, secondsIn, UsageError } from "./command.ts";
 import { exitCodes, report } from "./failures.ts";
 import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
@@ -10,19 +10,14 @@ export async function create(call: Call): Promise<number> {
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
   const name = call.text("name");
-  const [template, vcpus, memoryMb, timeoutSec] = [
-    call.text("template"),
-    call.number("vcpus"),
-    call.number("memory"),
-    call.number("timeout"),
-  ];
+  const [template, vcpus, memoryMb] = [call.text("template"), call.number("vcpus"), call.number("memory")];
   const capsule = await client.create({
     ...(name === undefined ? {} : { name }),
     labels: Object.fromEntries(call.list("label").map(labelOf)),
     ...(template === undefined ? {} : { template }),
     ...(vcpus === undefined ? {} : { vcpus }),
     ...(memoryMb === undefined ? {} : { memoryMb }),
-    ...(timeoutSec === undefined ? {} : { timeoutSec }),
+    ...policiesOf(call),
     wait: !call.isSet("no-wait"),
     signal: stop.signal,
   });
@@ -31,6 +26,23 @@ export async function create(call: Call): Promise<number> {
   if (process.stdout.isTTY && !call.isJson)
     note(`The capsule is ${capsule.status}. Open a terminal in it: capsule shell ${capsule.id}`);
   return exitCodes.done;
+}
+
+/** The policies that the command line has. */
+function policiesOf(call: Call): CapsulePolicies {
+  const given = {
+    timeoutSec: call.seconds("timeout"),
+    onTimeout: actionIn("--on-timeout", call.text("on-timeout")),
+    lifetimeSec: call.seconds("lifetime"),
+    onExpiry: actionIn("--on-expiry", call.text("on-expiry")),
+    retentionSec: call.seconds("retention"),
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+}
+
+function actionIn(name: string, text: string | undefined): DeadlineAction | undefined {
+  if (text === undefined || text === "pause" || text === "destroy") return text;
+  throw new UsageError(`${name} takes pause or destroy, not ${JSON.stringify(text)}`);
 }
 
 export async function ls(call: Call): Promise<number> {
@@ -87,15 +99,34 @@ function changeOf(words: string[]): CapsuleChange {
   const labels: Record<string, string | null> = {};
   for (const word of words) {
     const [key, value] = settingOf(word);
-    if (key === "name") change.name = value === "" ? null : value;
-    else if (key === "timeout_sec" && /^\d{1,12}$/.test(value)) change.timeoutSec = Number(value);
-    else if (key === "timeout_sec")
-      throw new UsageError(`timeout_sec takes a whole number, not ${JSON.stringify(value)}`);
-    else if (key.startsWith("label.")) labels[key.slice("label.".length)] = value === "" ? null : value;
-    else throw new UsageError(`${JSON.stringify(key)} cannot be set; name, timeout_sec and label.KEY can`);
+    if (key.startsWith("label.")) labels[key.slice("label.".length)] = value === "" ? null : value;
+    else if (Object.hasOwn(setters, key)) setters[key as keyof typeof setters](change, value);
+    else
+      throw new UsageError(`${JSON.stringify(key)} cannot be set; ${Object.keys(setters).join(", ")}, label.KEY can`);
   }
   return Object.keys(labels).length === 0 ? change : { ...change, labels };
 }
+
+const setters = {
+  name(change: CapsuleChange, value: string) {
+    change.name = value === "" ? null : value;
+  },
+  timeout_sec(change: CapsuleChange, value: string) {
+    change.timeoutSec = secondsIn("timeout_sec", value);
+  },
+  on_timeout(change: CapsuleChange, value: string) {
+    change.onTimeout = actionIn("on_timeout", value)!;
+  },
+  lifetime_sec(change: CapsuleChange, value: string) {
+    change.lifetimeSec = secondsIn("lifetime_sec", value);
+  },
+  on_expiry(change: CapsuleChange, value: string) {
+    change.onExpiry = actionIn("on_expiry", value)!;
+  },
+  retention_sec(change: CapsuleChange, value: string) {
+    change.retentionSec = secondsIn("retention_sec", value);
+  },
+};
 
 function settingOf(word: string): [key: string, value: string] {
   const at = word.indexOf("=");

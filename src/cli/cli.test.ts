@@ -40,6 +40,14 @@ test("a wrong command line is a usage error", () => {
     assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
 });
 
+test("times are seconds, or a number with a unit", () => {
+  const secondsOf = (text: string) => parse(command("create"), [`--lifetime=${text}`]).seconds("lifetime");
+  const times = ["0", "90", "90s", "5m", "2h", "7d"];
+  assert.deepEqual(times.map(secondsOf), [0, 90, 90, 300, 7_200, 604_800]);
+  for (const text of ["", "s", "-1", "1.5h", "1 h", "1h30m", "5M", "1w", "9".repeat(13)])
+    assert.throws(() => secondsOf(text), UsageError, text);
+});
+
 test("completions are for known shells only", async () => {
   for (const shell of ["csh", "constructor"]) {
     await assert.rejects(completion({ words: [shell], commands }), UsageError, shell);

@@ -48,6 +48,8 @@ export interface Call {
   text(option: string): string | undefined;
   /** Throws a UsageError unless it is a whole number. */
   number(option: string): number | undefined;
+  /** Throws a UsageError unless it is a time: seconds, or `90s`, `5m`, `2h`, `7d`. */
+  seconds(option: string): number | undefined;
   list(option: string): string[];
   isSet(option: string): boolean;
   /** Print JSON. */
@@ -103,6 +105,7 @@ export function parse(command: Command, argv: string[]): Parsed {
     wantsHelp,
     text,
     number: (name) => numberOf(name, text(name)),
+    seconds: (name) => secondsIn(`--${name}`, text(name)),
     list: (name) => (values[name] as string[] | undefined) ?? [],
     isSet: (name) => values[name] === true,
     isJson: values.json === true,
@@ -132,6 +135,21 @@ function checked<T>(parsing: () => T): T {
   } catch (error) {
     throw new UsageError((error as Error).message.split(". To specify")[0]!);
   }
+}
+
+const unitsSec: Record<string, number> = { "": 1, s: 1, m: 60, h: 3_600, d: 86_400 };
+
+/** `name`: what takes the time. */
+export function secondsIn<Text extends string | undefined>(
+  name: string,
+  text: Text,
+): Text extends string ? number : number | undefined;
+export function secondsIn(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const [, digits, unit = ""] = /^(\d{1,12})([smhd]?)$/.exec(text) ?? [];
+  if (digits === undefined)
+    throw new UsageError(`${name} takes seconds, or a time such as 90s, 5m, 2h or 7d, not ${JSON.stringify(text)}`);
+  return Number(digits) * unitsSec[unit]!;
 }
 
 function numberOf(name: string, text: string | undefined): number | undefined {

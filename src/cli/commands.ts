@@ -16,21 +16,28 @@ const commandOptions = {
 export const commands: Commands = {
   create: {
     usage:
-      "[--name NAME] [--label KEY=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout SEC] [--no-wait]",
+      "[--name NAME] [--label KEY=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout TIME] " +
+      "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
+    details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0, the default, is none.",
     options: {
       name: { value: "NAME", meaning: "a name that stands for the id; unique in the team" },
       label: { value: "KEY=VALUE", isList: true, meaning: "a note of your own, for ls --label" },
       template: { value: "NAME", short: "t", meaning: `template to start from; default: ${createDefaults.template}` },
       vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
       memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },
-      timeout: { value: "SEC", meaning: "pause it after SEC seconds without a command; default: 0, never" },
+      timeout: { value: "TIME", meaning: "inactivity: time without a command until --on-timeout" },
+      "on-timeout": { value: "ACTION", meaning: "what inactivity does: pause (the default) or destroy" },
+      lifetime: { value: "TIME", meaning: "longest time that it runs, used or not, until --on-expiry" },
+      "on-expiry": { value: "ACTION", meaning: "what the end of its lifetime does: destroy (the default) or pause" },
+      retention: { value: "TIME", meaning: "destroy it after this time in paused, stopped or error" },
       "no-wait": { meaning: "print the id at once, while the capsule starts" },
     },
     words: [0, 0],
     examples: [
       ["ID=$(capsule create)", "default template and size; keep the id"],
-      ["capsule create --template mine --timeout 600", "from a template; paused after ten idle minutes"],
+      ["capsule create --template mine --timeout 10m", "from a template; paused after ten idle minutes"],
+      ["capsule create --lifetime 2h --retention 7d", "gone after two hours, or a week after a pause"],
       ["capsule create --name web --label env=test", "with a name: capsule exec web -- uptime"],
       ["capsule create --json", "every field of the capsule, as one JSON object"],
     ],
@@ -55,16 +62,18 @@ export const commands: Commands = {
   },
   set: {
     usage: "ID KEY=VALUE…",
-    meaning: "change a capsule's name, labels or inactivity time, all of them or none",
+    meaning: "change a capsule's name, labels or policies, all of them or none",
     details:
-      "Keys: name, timeout_sec (seconds without a command until it is paused; 0: never), and label.KEY. An empty value takes a " +
-      "name or a label away.",
+      "Keys: name, label.KEY, and those of create: timeout_sec, on_timeout, lifetime_sec (of a running capsule from now on), " +
+      "on_expiry and retention_sec. Times are seconds, or 90s, 5m, 2h, 7d; 0 is none. An empty value takes a name or a label " +
+      "away.",
     options: {},
     words: [2, 40],
     completes: "capsule",
     examples: [
       ["capsule set ID name=web label.env=test", "give it a name and a label"],
-      ["capsule set web timeout_sec=600 label.env=", "pause it after ten idle minutes, and take the label away"],
+      ["capsule set web lifetime_sec=2h on_expiry=pause", "pause it two hours from now"],
+      ["capsule set web timeout_sec=10m label.env=", "pause it after ten idle minutes, and take the label away"],
     ],
     load: async () => (await capsules()).set,
   },

@@ -1,77 +1,25 @@
 /** Capsule rows. Changes of status and intent are compare-and-set on the revision that the caller has read. */
 import type { StatementSync } from "node:sqlite";
+import {
+  assigned,
+  type CapsuleChange,
+  type CapsuleRow,
+  type CapsuleSettings,
+  columns,
+  fields,
+  selection,
+  settingsAssigned,
+} from "./capsule-columns.ts";
 import { type Database, transact, withoutSync } from "./database.ts";
 import { Tombstones } from "./tombstones.ts";
 
-/** One row; times are epoch milliseconds. */
-export interface CapsuleRow {
-  id: string;
-  teamId: string;
-  /** Unique in the team; null: none. */
-  name: string | null;
-  /** A JSON object of strings. */
-  labels: string;
-  status: string;
-  /** Incremented by every compare-and-set. */
-  revision: number;
-  /** The change under way: set before the work begins, cleared with its result. */
-  intent: string | null;
-  /** Name of the template, as the client gave it. */
-  template: string;
-  /** Storage id of the snapshot template it came from; null for a base template. */
-  storage: string | null;
-  /** Name of the template it was paused on, once that is deleted. */
-  blockedBy: string | null;
-  vcpus: number;
-  memoryMb: number;
-  timeoutSec: number;
-  createdAt: number;
-  lastUpdated: number;
-  startedAt: number | null;
-  lastActiveAt: number | null;
-  errorReason: string | null;
-}
-
-/** The columns that a compare-and-set may change. */
-export type CapsuleChange = Partial<
-  Pick<
-    CapsuleRow,
-    "name" | "status" | "intent" | "blockedBy" | "lastUpdated" | "startedAt" | "lastActiveAt" | "errorReason"
-  >
->;
-
-/** The columns that a client may change at any time. */
-export type CapsuleSettings = Pick<CapsuleRow, "name" | "labels" | "timeoutSec">;
+export type { CapsuleChange, CapsuleRow, CapsuleSettings };
 
 /** The next row, if there is one, is not read when `isLast` is false. */
 export interface RowPage {
   rows: (CapsuleRow & { sequence: number })[];
   isLast: boolean;
 }
-
-const columns = {
-  id: "id",
-  teamId: "team_id",
-  name: "name",
-  labels: "labels",
-  status: "status",
-  revision: "generation", // its name in files of earlier releases, whose server may still run on the same file
-  intent: "intent",
-  template: "template",
-  storage: "storage",
-  blockedBy: "blocked_by",
-  vcpus: "vcpus",
-  memoryMb: "memory_mb",
-  timeoutSec: "timeout_sec",
-  createdAt: "created_at",
-  lastUpdated: "last_updated",
-  startedAt: "started_at",
-  lastActiveAt: "last_active_at",
-  errorReason: "error_reason",
-} as const satisfies Record<keyof CapsuleRow, string>;
-
-const fields = Object.keys(columns) as (keyof CapsuleRow)[];
-const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(", ");
 
 export class CapsuleRows {
   readonly #database: Database;
@@ -112,9 +60,7 @@ export class CapsuleRows {
       `SELECT ${selection}, sequence FROM capsules WHERE team_id = ? AND sequence < ? ORDER BY sequence DESC`,
     );
     this.#idNamed = database.prepare("SELECT id FROM capsules WHERE team_id = ? AND name = ?");
-    this.#set = database.prepare(
-      `UPDATE capsules SET name = :name, labels = :labels, timeout_sec = :timeoutSec WHERE id = :id RETURNING ${selection}`,
-    );
+    this.#set = database.prepare(`UPDATE capsules SET ${settingsAssigned} WHERE id = :id RETURNING ${selection}`);
     this.#teams = database.prepare("SELECT id, team_id AS teamId FROM capsules");
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
@@ -234,16 +180,14 @@ export class CapsuleRows {
    * moved on or is gone.
    */
   change(id: string, revision: number, change: CapsuleChange): CapsuleRow | undefined {
-    const names = Object.keys(change) as (keyof CapsuleChange)[];
-    const key = names.join();
-    let statement = this.#changes.get(key);
+    const sets = assigned(change);
+    let statement = this.#changes.get(sets);
     if (statement === undefined) {
-      const sets = names.map((name) => `${columns[name]} = :${name}, `).join("");
       statement = this.#database.prepare(
-        `UPDATE capsules SET ${sets}generation = generation + 1
+        `UPDATE capsules SET ${sets}
          WHERE id = :id AND generation = :revision RETURNING ${selection}`,
       );
-      this.#changes.set(key, statement);
+      this.#changes.set(sets, statement);
     }
     return statement.get({ id, revision, ...change }) as CapsuleRow | undefined;
   }

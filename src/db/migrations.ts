@@ -150,6 +150,22 @@ export const steps = [
   CREATE UNIQUE INDEX idempotency_in_sequence ON idempotency (team_id, sequence);
   CREATE INDEX idempotency_by_time ON idempotency (kept_at);
   `,
+  // Deadlines of capsules. `due_at` is the next one of a row: the end of its lifetime, or of its retention.
+  `
+  ALTER TABLE capsules ADD COLUMN on_timeout TEXT NOT NULL DEFAULT 'pause';
+  ALTER TABLE capsules ADD COLUMN lifetime_sec INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE capsules ADD COLUMN expires_at INTEGER;
+  ALTER TABLE capsules ADD COLUMN on_expiry TEXT NOT NULL DEFAULT 'destroy';
+  ALTER TABLE capsules ADD COLUMN retention_sec INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE capsules ADD COLUMN due_at INTEGER GENERATED ALWAYS AS (
+    CASE
+      WHEN intent = 'destroy' THEN NULL
+      WHEN status IN ('starting', 'running') THEN expires_at
+      WHEN retention_sec > 0 AND status IN ('paused', 'stopped', 'error') THEN last_updated + retention_sec * 1000
+    END
+  ) VIRTUAL;
+  CREATE INDEX capsules_by_deadline ON capsules (due_at) WHERE due_at IS NOT NULL;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -26,6 +26,11 @@ const row: CapsuleRow = {
   startedAt: null,
   lastActiveAt: null,
   errorReason: null,
+  onTimeout: "pause",
+  lifetimeSec: 0,
+  expiresAt: null,
+  onExpiry: "destroy",
+  retentionSec: 0,
 };
 
 /** Two connections to one file, as two programs have them, and one capsule in it. */

@@ -51,7 +51,9 @@ function fill(dataDir: string): void {
     const named = { name: null, labels: "{}" };
     const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
-    rows.insert({ ...made, ...named, ...shape, ...times, blockedBy: null, errorReason: null });
+    const actions = { onTimeout: "destroy", onExpiry: "pause" };
+    const policies = { ...actions, lifetimeSec: 60, expiresAt: 60_001, retentionSec: 600 };
+    rows.insert({ ...made, ...named, ...shape, ...times, ...policies, blockedBy: null, errorReason: null });
   }
   database.close();
 }

@@ -1,5 +1,6 @@
 /** One capsule: its fields, life cycle, commands, files and terminals. */
 import { BackgroundProcess } from "./background-process.ts";
+import { type CapsuleChange, type CapsuleConditions, splitPolicies } from "./capsule-options.ts";
 import { type CreateOptions, createOnce, onceOnly } from "./create.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { type CommandOptions, type ExecOptions, type ExecResult, execute, startStream } from "./exec.ts";
@@ -11,25 +12,6 @@ import type { OutputStream } from "./output-stream.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 import type { CapsuleInfo, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
-
-/** For `update`; fields that are left out stay. */
-export interface CapsuleChange {
-  /** null takes the name away. */
-  name?: string | null;
-  /** Added to the labels; null removes one. */
-  labels?: Record<string, string | null>;
-  /** Seconds without a command after which the service pauses it; 0: never. */
-  timeoutSec?: number;
-}
-
-/** All of them must hold. */
-export interface CapsuleConditions {
-  /** One of these. */
-  status?: CapsuleStatus | readonly CapsuleStatus[];
-  labels?: Record<string, string>;
-  template?: string;
-  name?: string;
-}
 
 const waitMs = 180_000;
 const finalStatuses: readonly CapsuleStatus[] = ["stopped", "error"];
@@ -118,9 +100,10 @@ export class Capsule {
 
   /** Changes all of these fields or none, in any status. Throws `name_taken` when another capsule has the name. */
   async update(change: CapsuleChange, options: CallOptions = {}): Promise<this> {
-    const { name, labels, timeoutSec, ...unknown } = change;
+    const { name, labels, ...rest } = change;
+    const { policies, ...unknown } = splitPolicies(rest);
     refuseUnknown("update", unknown);
-    const json = snakeKeys({ name, labels, timeoutSec });
+    const json = snakeKeys({ name, labels, ...policies });
     return this.#become(await this.#transport.json({ method: "PATCH", path: this.#path, json, ...options }));
   }
 

@@ -1,5 +1,6 @@
 /** The service with one key: capsules, templates, keys, limits, events. */
-import { Capsule, type CapsuleConditions, createCapsule, listCapsules } from "./capsule.ts";
+import { Capsule, createCapsule, listCapsules } from "./capsule.ts";
+import type { CapsuleConditions } from "./capsule-options.ts";
 import type { CreateOptions } from "./create.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";

@@ -1,10 +1,11 @@
 /** The creation of a capsule, which leaves nothing behind when it fails. */
+import { type CapsulePolicies, splitPolicies } from "./capsule-options.ts";
 import { ConnectionError, ServiceError } from "./errors.ts";
 import { snakeKeys } from "./key-case.ts";
 import { refuseUnknown } from "./options.ts";
 import type { CallOptions, Request, Transport } from "./transport.ts";
 
-export interface CreateOptions {
+export interface CreateOptions extends CapsulePolicies {
   /** Stands for the id in calls; unique in the team. */
   name?: string;
   /** The team's own notes, for `list`. */
@@ -15,8 +16,6 @@ export interface CreateOptions {
   vcpus?: number;
   /** MiB. Default: 512. A snapshot template brings its own. */
   memoryMb?: number;
-  /** Seconds without a command after which the service pauses it. Default: 0, never. */
-  timeoutSec?: number;
   /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
   wait?: boolean;
   /**
@@ -42,21 +41,11 @@ export async function createOnce<Handle extends Made>(
   options: CreateOptions,
   handleOf: (info: { id: string }) => Handle,
 ): Promise<Handle> {
-  const {
-    name,
-    labels,
-    template,
-    vcpus,
-    memoryMb,
-    timeoutSec,
-    wait = true,
-    idempotencyKey,
-    signal,
-    ...unknown
-  } = options;
+  const { name, labels, template, vcpus, memoryMb, wait = true, idempotencyKey, signal, ...rest } = options;
+  const { policies, ...unknown } = splitPolicies(rest);
   refuseUnknown("create", unknown);
   signal?.throwIfAborted();
-  const json = snakeKeys({ name, labels, template, vcpus, memoryMb, timeoutSec });
+  const json = snakeKeys({ name, labels, template, vcpus, memoryMb, ...policies });
   const request = onceOnly("/v1/capsules", json, idempotencyKey);
   const ask = async (call: CallOptions) => handleOf(await transport.json<{ id: string }>({ ...request, ...call }));
   let capsule: Handle | undefined;

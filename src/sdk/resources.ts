@@ -5,6 +5,9 @@
 
 export type CapsuleStatus = "pending" | "starting" | "running" | "paused" | "stopped" | "error";
 
+/** Effect of a deadline on a running capsule. */
+export type DeadlineAction = "pause" | "destroy";
+
 /** Times are ISO 8601, UTC, with milliseconds. */
 export interface CapsuleInfo {
   /** `cl-…`; never reused. */
@@ -19,8 +22,17 @@ export interface CapsuleInfo {
   vcpus: number;
   /** MiB. */
   memoryMb: number;
-  /** Seconds without a command after which it is paused; 0: never. */
+  /** Seconds without a command after which `onTimeout` happens; 0: never. */
   timeoutSec: number;
+  onTimeout: DeadlineAction;
+  /** Longest time in `running`, in seconds; 0: any. */
+  lifetimeSec: number;
+  /** When its lifetime ends; null: it does not run, or has none. */
+  expiresAt: string | null;
+  /** Effect of its lifetime's end. */
+  onExpiry: DeadlineAction;
+  /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0: never. */
+  retentionSec: number;
   createdAt: string;
   /** Last change of status. */
   lastUpdated: string;
@@ -140,6 +152,9 @@ export interface LimitInfo {
   memoryMaxMb: number;
   /** Longest inactivity time, seconds. */
   timeoutMaxSec: number;
+  /** Longest lifetime and retention, seconds. */
+  lifetimeMaxSec: number;
+  retentionMaxSec: number;
   /** Capsules of one team. */
   capsulesMax: number;
   execTimeoutDefaultSec: number;

@@ -15,7 +15,8 @@ export {
   type LogsOptions,
   type ProcessResult,
 } from "./background-process.ts";
-export { Capsule, type CapsuleChange, type CapsuleConditions } from "./capsule.ts";
+export { Capsule } from "./capsule.ts";
+export type { CapsuleChange, CapsuleConditions, CapsulePolicies } from "./capsule-options.ts";
 export { Client, Keys, Templates } from "./client.ts";
 export type { CreateOptions } from "./create.ts";
 export {
@@ -46,6 +47,7 @@ export { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 export type {
   CapsuleInfo,
   CapsuleStatus,
+  DeadlineAction,
   FileEntry,
   HealthInfo,
   KeyInfo,

@@ -1,5 +1,5 @@
 /**
- * Audit entries for changes that no request asked for: pauses by the service, capsules that ended by themselves, and throttled
+ * Audit entries for changes that no request asked for: pauses and destroys by the service, capsules that ended by themselves, and throttled
  * writes. Their key id is empty.
  */
 import type { Audit } from "./audit.ts";
@@ -11,16 +11,25 @@ interface Ended {
 }
 
 const okStatus = 200;
+const goneStatus = 204;
 const failedStatus = 500;
 const noSpaceStatus = 507;
+
+const destroySubjects = { idle: "inactivity", lifetime: "lifetime", retention: "retention" } as const;
+const pauseSubjects = { ...destroySubjects, idle: null, memory: "memory pressure" } as const;
 
 export function auditOfService(audit: Pick<Audit, "record">) {
   const byService = { keyId: "", keyName: "", address: "" };
   return {
-    /** The service has paused a capsule: the idle timer, or for lack of memory on the host. */
-    onPaused(teamId: string, capsuleId: string, cause: "idle" | "memory"): void {
-      const subject = cause === "idle" ? null : "memory pressure";
+    /** The service has paused a capsule: at a deadline, or for lack of memory on the host. */
+    onPaused(teamId: string, capsuleId: string, cause: keyof typeof pauseSubjects): void {
+      const subject = pauseSubjects[cause];
       audit.record({ ...byService, teamId, action: "capsule.pause", capsuleId, subject, status: okStatus });
+    },
+    /** The service has destroyed a capsule at a deadline. */
+    onDestroyed(teamId: string, capsuleId: string, cause: keyof typeof destroySubjects): void {
+      const subject = destroySubjects[cause];
+      audit.record({ ...byService, teamId, action: "capsule.destroy", capsuleId, subject, status: goneStatus });
     },
     /** To be called at each change of a capsule that its team can see. No request leads to `stopped` or `error`. */
     onEnded(teamId: string, capsuleId: string, view: Ended | undefined): void {

@@ -1,11 +1,15 @@
 /** Capsules on the wire. */
 import Type, { type Static } from "typebox";
-import { capsuleNamePattern, createDefaults } from "./defaults.ts";
+import { capsuleNamePattern, createDefaults, policyDefaults } from "./defaults.ts";
 import type { Limits } from "./limits.ts";
 import { Nullable, Text, Timestamp } from "./schema.ts";
 
 export const capsuleStatuses = ["pending", "starting", "running", "paused", "stopped", "error"] as const;
 export type CapsuleStatus = (typeof capsuleStatuses)[number];
+
+/** Effects of a deadline on a running capsule. */
+export const deadlineActions = ["pause", "destroy"] as const;
+export type DeadlineAction = (typeof deadlineActions)[number];
 
 const Status = Type.Unsafe<CapsuleStatus>({ type: "string", enum: [...capsuleStatuses] });
 
@@ -28,7 +32,14 @@ export const Capsule = Type.Object(
     template: Type.String({ description: "Name of the template it was made from." }),
     vcpus: Type.Integer(),
     memory_mb: Type.Integer({ description: "MiB." }),
-    timeout_sec: Type.Integer({ description: "Seconds without a command until auto-pause; 0: none." }),
+    timeout_sec: Type.Integer({ description: "Seconds without a command until on_timeout; 0: none." }),
+    on_timeout: Action("What inactivity does."),
+    lifetime_sec: Type.Integer({ description: "Longest time in running, in seconds; 0: any." }),
+    expires_at: Nullable({ ...Timestamp, description: "When its lifetime ends; null: it does not run, or has none." }),
+    on_expiry: Action("What the end of the lifetime does."),
+    retention_sec: Type.Integer({
+      description: "Seconds in paused, stopped or error after which it is destroyed; 0: never.",
+    }),
     created_at: Timestamp,
     last_updated: Type.String({ ...Timestamp, description: "Last change of status." }),
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),
@@ -63,6 +74,7 @@ export function CreateCapsuleBody(limits: Limits) {
     timeout_sec: Type.Optional(
       Type.Integer({ minimum: 0, maximum: limits.timeout_max_sec, default: createDefaults.timeout_sec }),
     ),
+    ...policies(limits, policyDefaults),
   });
 }
 
@@ -81,10 +93,41 @@ export function UpdateCapsuleBody(limits: Limits) {
       Type.Integer({
         minimum: 0,
         maximum: limits.timeout_max_sec,
-        description: "Seconds without a command until auto-pause; 0: none.",
+        description: "Seconds without a command until on_timeout; 0: none.",
       }),
     ),
+    ...policies(limits),
   });
+}
+
+function Action(description: string) {
+  return Type.Unsafe<DeadlineAction>({ type: "string", enum: [...deadlineActions], description });
+}
+
+/** The fields of a body that say what happens to the capsule by itself. */
+function policies(limits: Limits, defaults: Partial<typeof policyDefaults> = {}) {
+  const seconds = (maximum: number, field: "lifetime_sec" | "retention_sec", description: string) =>
+    Type.Optional(Type.Integer({ minimum: 0, maximum, description, ...defaultOf(defaults[field]) }));
+  const action = (field: "on_timeout" | "on_expiry", description: string) =>
+    Type.Optional(Type.Unsafe<DeadlineAction>({ ...Action(description), ...defaultOf(defaults[field]) }));
+  return {
+    on_timeout: action("on_timeout", "What inactivity does."),
+    lifetime_sec: seconds(
+      limits.lifetime_max_sec,
+      "lifetime_sec",
+      "Longest time in running, in seconds, from now on for a running capsule; 0: any.",
+    ),
+    on_expiry: action("on_expiry", "What the end of the lifetime does."),
+    retention_sec: seconds(
+      limits.retention_max_sec,
+      "retention_sec",
+      "Seconds in paused, stopped or error after which it is destroyed; 0: never.",
+    ),
+  };
+}
+
+function defaultOf(value: unknown) {
+  return value === undefined ? {} : { default: value };
 }
 
 /** Unless the operator allows less. */

@@ -43,7 +43,9 @@ export const settableLimits = {
     "largest memory of a capsule, MiB",
     "the host's memory",
   ),
-  timeout_max_sec: limit(31_536_000, [0, 2_147_483_647], "longest inactivity time before the automatic pause"),
+  timeout_max_sec: limit(31_536_000, [0, 2_147_483_647], "longest inactivity time of a capsule"),
+  lifetime_max_sec: limit(31_536_000, [0, 31_536_000], "longest lifetime of a capsule's run"),
+  retention_max_sec: limit(31_536_000, [0, 31_536_000], "longest retention of a capsule that does not run"),
   capsules_max: limit(1_000, [1, 1_000_000], "capsules of a team, whatever their status"),
   starts_max: limit(
     1_000,

@@ -49,8 +49,9 @@ function failed(ended: Ended, code: number, pattern: RegExp): void {
 }
 
 test("create, ls and rm print ids, or whole capsules with --json", deadline, async () => {
-  const made = await json("create", "--timeout", "700", "--memory", "512");
+  const made = await json("create", "--timeout", "700", "--memory", "512", "--lifetime", "2h", "--on-expiry", "pause");
   assert.deepEqual([made.status, made.timeout_sec, made.memory_mb], ["running", 700, 512]);
+  assert.deepEqual([made.lifetime_sec, made.on_expiry], [7_200, "pause"]);
   assert.equal((await ok("ls", "--quiet")).trim(), `${made.id}\n${id}`);
   assert.deepEqual(
     (await json("ls")).map((each: { id: string }) => each.id),

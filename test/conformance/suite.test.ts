@@ -12,6 +12,7 @@ import { test, testsOf } from "./conforms.ts";
 import * as archives from "./sections/archives.ts";
 import * as badRequests from "./sections/bad-requests.ts";
 import * as capsules from "./sections/capsules.ts";
+import * as deadlines from "./sections/deadlines.ts";
 import * as directories from "./sections/directories.ts";
 import * as errors from "./sections/errors.ts";
 import * as events from "./sections/events.ts";
@@ -60,6 +61,7 @@ const sections = [
   keys,
   metrics,
   events,
+  deadlines,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
 /** A server at CAPSULE_URL may have other clients. */

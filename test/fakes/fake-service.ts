@@ -1,5 +1,6 @@
 /** The service on a fake host, a manual clock and a database in memory. */
 import type { QuotaLimits } from "../../src/capsules/quotas.ts";
+import type { PolicyChange } from "../../src/capsules/settings.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import type { Services } from "../../src/http/services.ts";
@@ -78,12 +79,13 @@ export function fakeService(options: FakeServiceOptions = {}) {
 export type FakeService = ReturnType<typeof fakeService>;
 
 /** A running capsule of `service.team`. */
-export async function running(service: FakeService, timeoutSec = 0): Promise<string> {
+export async function running(service: FakeService, timeoutSec = 0, policies: PolicyChange = {}): Promise<string> {
   const { id } = await service.capsules.create(service.team, {
     template: "minimal",
     vcpus: 1,
     memoryMb: 512,
     timeoutSec,
+    ...policies,
   });
   await service.settled();
   return id;

@@ -4,7 +4,7 @@ import { CopyButton } from "../parts/copy-text.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
 import { TabPanel, Tabs } from "../parts/tabs.tsx";
-import { Time } from "../parts/time.tsx";
+import { Time, Until } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
 import { type CapsuleTab, goTo, hrefOf } from "../state/route.ts";
@@ -77,7 +77,7 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
 }
 
 function Details({ capsule }: { capsule: CapsuleInfo }) {
-  const { id, name, labels, status, template, vcpus, memoryMb, timeoutSec, errorReason } = capsule;
+  const { id, name, labels, status, template, vcpus, memoryMb, errorReason } = capsule;
   return (
     <dl class="panel details">
       <dt>Id</dt>
@@ -114,8 +114,7 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
       <dd>
         {cpus(vcpus)}, {memory(memoryMb)}
       </dd>
-      <dt>Auto-pause</dt>
-      <dd>{timeoutSec === 0 ? "off" : `after ${duration(timeoutSec)} without a command`}</dd>
+      <Policies capsule={capsule} />
       <dt>Created</dt>
       <dd>
         <Time at={capsule.createdAt} />
@@ -137,6 +136,34 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
         <a href={hrefOf({ page: "audit", capsule: id })}>Audit log of this capsule</a>
       </dd>
     </dl>
+  );
+}
+
+const actionWords = { pause: "paused", destroy: "destroyed" };
+
+function Policies({ capsule }: { capsule: CapsuleInfo }) {
+  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, expiresAt, retentionSec } = capsule;
+  return (
+    <>
+      <dt>Inactivity</dt>
+      <dd>
+        {timeoutSec === 0 ? "no limit" : `${actionWords[onTimeout]} after ${duration(timeoutSec)} without a command`}
+      </dd>
+      <dt>Lifetime</dt>
+      <dd>{lifetimeSec === 0 ? "no limit" : `${actionWords[onExpiry]} after running for ${duration(lifetimeSec)}`}</dd>
+      {expiresAt !== null && (
+        <>
+          <dt>Expires</dt>
+          <dd>
+            <Until at={expiresAt} none="never" />
+          </dd>
+        </>
+      )}
+      <dt>Retention</dt>
+      <dd>
+        {retentionSec === 0 ? "no limit" : `destroyed ${duration(retentionSec)} after it was paused, stopped or failed`}
+      </dd>
+    </>
   );
 }
 

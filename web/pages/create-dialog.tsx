@@ -1,4 +1,4 @@
-/** The dialog for a new capsule: template, name, size, and the time until it is paused. */
+/** The dialog for a new capsule: template, name, size, and what happens to it by itself. */
 import { useState } from "preact/hooks";
 import { capsuleNamePattern, createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
@@ -10,7 +10,7 @@ import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 
 const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
-const defaults: Settings = { name: "", template, vcpus, memoryMb, timeoutSec };
+const defaults: Settings = { name: "", template, vcpus, memoryMb, timeoutSec, lifetimeSec: 0, retentionSec: 0 };
 
 interface Settings {
   /** Empty: none. */
@@ -19,8 +19,30 @@ interface Settings {
   vcpus: number;
   memoryMb: number;
   timeoutSec: number;
+  lifetimeSec: number;
+  retentionSec: number;
 }
-const pausesSec = [0, 300, 900, 3_600, 14_400, 86_400];
+
+const policies = [
+  {
+    field: "timeoutSec",
+    label: "Pause when idle",
+    hint: "After this time without a command. Files, memory and processes are kept on disk.",
+    choices: [0, 300, 900, 3_600, 14_400, 86_400],
+  },
+  {
+    field: "lifetimeSec",
+    label: "Destroy when it has run",
+    hint: "For this time, whatever it does. Counts anew after a resume.",
+    choices: [0, 900, 3_600, 14_400, 86_400, 604_800],
+  },
+  {
+    field: "retentionSec",
+    label: "Destroy when paused",
+    hint: "For this time, stopped or failed too.",
+    choices: [0, 3_600, 86_400, 604_800, 2_592_000],
+  },
+] as const;
 
 interface FieldsProps {
   settings: Settings;
@@ -51,7 +73,9 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
           {memory(snapshot.memoryMb ?? defaults.memoryMb)}.
         </p>
       )}
-      <PauseField settings={settings} onChange={change} />
+      {policies.map((policy) => (
+        <PolicyField key={policy.field} policy={policy} settings={settings} onChange={change} />
+      ))}
     </FormDialog>
   );
 }
@@ -131,19 +155,17 @@ function SizeFields({ settings, limits, onChange }: FieldsProps & { limits: Limi
   );
 }
 
-function PauseField({ settings, onChange }: FieldsProps) {
+function PolicyField({ policy, settings, onChange }: FieldsProps & { policy: (typeof policies)[number] }) {
+  const { field, label, hint, choices } = policy;
   return (
-    <Field
-      label="Pause when idle"
-      hint="Pauses the capsule after this time without a command. Files, memory and processes are kept on disk."
-    >
+    <Field label={label} hint={hint}>
       {(ties) => (
         <select
           {...ties}
-          value={settings.timeoutSec}
-          onChange={(event) => onChange({ timeoutSec: Number(event.currentTarget.value) })}
+          value={settings[field]}
+          onChange={(event) => onChange({ [field]: Number(event.currentTarget.value) })}
         >
-          {pausesSec.map((seconds) => (
+          {choices.map((seconds) => (
             <option key={seconds} value={seconds}>
               {seconds === 0 ? "Never" : `After ${duration(seconds)}`}
             </option>

@@ -21,6 +21,11 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
     startedAt: null,
     lastActiveAt: null,
     errorReason: null,
+    onTimeout: "pause",
+    lifetimeSec: 0,
+    expiresAt: null,
+    onExpiry: "destroy",
+    retentionSec: 0,
   };
 }
 

@@ -1,6 +1,7 @@
 /** Capsules: create, list, get, change, destroy, pause, resume, ping. */
-import Type from "typebox";
+import Type, { type Static } from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
+import type { PolicyChange } from "../../capsules/settings.ts";
 import {
   Capsule,
   CapsuleList,
@@ -60,6 +61,7 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
+        ...policiesOf(body),
       };
       const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(capsuleBody(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
@@ -121,6 +123,12 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers }
   );
 }
 
+/** In the order of an audit entry. */
+const settable = [
+  ...["name", "labels", "timeout_sec"],
+  ...["on_timeout", "lifetime_sec", "on_expiry", "retention_sec"],
+] as (keyof Static<ReturnType<typeof UpdateCapsuleBody>>)[];
+
 function updateRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.patch(
     "/capsules/:id",
@@ -131,7 +139,7 @@ function updateRoute(app: App, { services: { capsules }, limits }: RouteContext)
         refuses: ["name_taken"],
       },
       schema: {
-        summary: "Change a capsule's name, labels or inactivity time",
+        summary: "Change a capsule's name, labels or policies",
         params: CapsuleParams,
         body: UpdateCapsuleBody(limits),
         response: { 200: Capsule },
@@ -139,16 +147,14 @@ function updateRoute(app: App, { services: { capsules }, limits }: RouteContext)
     },
     async (request) => {
       const { identity, params, body } = request;
-      const { name, labels, timeout_sec: timeoutSec } = body;
-      const fields = Object.entries({ name, labels, timeout_sec: timeoutSec }).filter(
-        ([, value]) => value !== undefined,
-      );
-      addAuditDetails(request, { subject: fields.map(([field]) => field).join(", ") });
+      const { name, labels } = body;
+      addAuditDetails(request, { subject: settable.filter((field) => body[field] !== undefined).join(", ") });
       return capsuleBody(
         capsules.update(identity.teamId, params.id, {
           ...(name === undefined ? {} : { name }),
           ...(labels === undefined ? {} : { labels }),
-          ...(timeoutSec === undefined ? {} : { timeoutSec }),
+          timeoutSec: body.timeout_sec,
+          ...policiesOf(body),
         }),
       );
     },
@@ -200,6 +206,15 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
   );
 }
 
+function policiesOf(body: Static<ReturnType<typeof UpdateCapsuleBody>>): PolicyChange {
+  return {
+    onTimeout: body.on_timeout,
+    lifetimeSec: body.lifetime_sec,
+    onExpiry: body.on_expiry,
+    retentionSec: body.retention_sec,
+  };
+}
+
 export function capsuleBody(view: CapsuleView): Capsule {
   return {
     id: view.id,
@@ -210,6 +225,11 @@ export function capsuleBody(view: CapsuleView): Capsule {
     vcpus: view.vcpus,
     memory_mb: view.memoryMb,
     timeout_sec: view.timeoutSec,
+    on_timeout: view.onTimeout,
+    lifetime_sec: view.lifetimeSec,
+    expires_at: timestampOrNull(view.expiresAt),
+    on_expiry: view.onExpiry,
+    retention_sec: view.retentionSec,
     created_at: timestamp(view.createdAt),
     last_updated: timestamp(view.lastUpdated),
     started_at: timestampOrNull(view.startedAt),

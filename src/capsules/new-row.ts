@@ -1,0 +1,29 @@
+/** The row of a new capsule. */
+import { type Labels, type PolicyChange, policiesOf } from "./settings.ts";
+import type { Capsule } from "./store.ts";
+
+export interface CreateRequest extends PolicyChange {
+  /** Default: none. */
+  name?: string | undefined;
+  labels?: Labels | undefined;
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+}
+
+/** `labels`: as the row has them. A template brings its own storage and shape. */
+export function newRow(
+  resolved: Pick<Capsule, "id" | "teamId" | "storage" | "vcpus" | "memoryMb">,
+  { name, labels, template, timeoutSec, ...policies }: Omit<CreateRequest, "labels"> & { labels: string },
+  now: number,
+): Capsule {
+  return {
+    ...resolved,
+    ...{ name: name ?? null, labels, template, timeoutSec },
+    ...policiesOf(policies),
+    ...{ status: "starting", intent: "create", revision: 1 },
+    ...{ createdAt: now, lastUpdated: now, startedAt: null, lastActiveAt: null, expiresAt: null },
+    ...{ blockedBy: null, errorReason: null },
+  };
+}

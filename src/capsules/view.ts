@@ -1,0 +1,15 @@
+/** A capsule as its team sees it. */
+import { type Labels, labelsOf } from "./settings.ts";
+import type { Capsule } from "./store.ts";
+
+/** Times are epoch milliseconds. */
+export type CapsuleView = Readonly<
+  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels"> & { labels: Labels }
+>;
+
+/** `lastActiveAt`: later than the row's. */
+export function viewOf(row: Capsule, lastActiveAt: number | undefined): CapsuleView {
+  const { teamId: _team, revision: _revision, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
+  const expiresAt = row.status === "running" ? row.expiresAt : null; // a guest that reboots keeps the row's
+  return { ...view, expiresAt, labels: labelsOf(row), lastActiveAt: lastActiveAt ?? row.lastActiveAt };
+}

@@ -1,0 +1,39 @@
+/** The options of a change and of a listing, and policies, which a new capsule has too. */
+import type { CapsuleStatus, DeadlineAction } from "./resources.ts";
+
+/** Changes of a capsule without a request. */
+export interface CapsulePolicies {
+  /** Seconds without a command until `onTimeout`; 0, the default: never. */
+  timeoutSec?: number;
+  /** Default: `pause`. */
+  onTimeout?: DeadlineAction;
+  /** Longest time in `running`, in seconds; for a running capsule from now on. 0, the default: any. */
+  lifetimeSec?: number;
+  /** Effect of the lifetime's end. Default: `destroy`. */
+  onExpiry?: DeadlineAction;
+  /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0, the default: never. */
+  retentionSec?: number;
+}
+
+/** For `update`; fields that are left out stay. */
+export interface CapsuleChange extends CapsulePolicies {
+  /** null takes the name away. */
+  name?: string | null;
+  /** Added to the labels; null removes one. */
+  labels?: Record<string, string | null>;
+}
+
+/** All of them must hold. */
+export interface CapsuleConditions {
+  /** One of these. */
+  status?: CapsuleStatus | readonly CapsuleStatus[];
+  labels?: Record<string, string>;
+  template?: string;
+  name?: string;
+}
+
+/** `policies` has the fields of CapsulePolicies; the others stay. */
+export function splitPolicies(options: CapsulePolicies): { policies: CapsulePolicies } {
+  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec, ...rest } = options;
+  return { ...rest, policies: { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec } as CapsulePolicies };
+}
