@@ -2,10 +2,19 @@
  * Builds the npm package of src/sdk: plain JavaScript with types, without dependencies. The command line is one more
  * file of the package, independent of the SDK. The name is not ours at the npm registry, so the package is private.
  *
- *   node sdk/build.ts FOLDER      then, where it is used: npm install FOLDER
+ *   node sdk/build.ts FOLDER [TARBALL]     the package as a folder, and packed: npm install takes both
  */
 import { execFileSync } from "node:child_process";
-import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { buildSync } from "esbuild";
 
@@ -14,11 +23,15 @@ const program = "capsule.js";
 const here = import.meta.dirname;
 const repository = resolve(here, "..");
 
-const [target] = process.argv.slice(2);
-if (target === undefined) throw new Error("usage: node sdk/build.ts FOLDER");
-build(resolve(target));
+if (process.argv[1] === import.meta.filename) {
+  const [folder, tarball] = process.argv.slice(2);
+  if (folder === undefined) throw new Error("usage: node sdk/build.ts FOLDER [TARBALL]");
+  build(resolve(folder));
+  if (tarball !== undefined) pack(resolve(folder), resolve(tarball));
+}
 
-function build(folder: string): void {
+/** The folder is replaced as a whole. */
+export function build(folder: string): void {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   const compiler = join(repository, "node_modules/typescript/bin/tsc");
@@ -28,6 +41,17 @@ function build(folder: string): void {
   copyFileSync(join(repository, "docs/SDK.md"), join(folder, "README.md"));
   copyFileSync(join(repository, "LICENSE"), join(folder, "LICENSE"));
   writeFileSync(join(folder, "package.json"), `${JSON.stringify(about(), undefined, 2)}\n`);
+}
+
+/** The same files make the same bytes. The tarball is replaced by rename: a server may be reading it. */
+export function pack(folder: string, tarball: string): void {
+  const made = `${tarball}.${process.pid}`;
+  const same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+  execFileSync("tar", ["--create", "--gzip", "--file", made, ...same, "--transform=s,^[.],package,", "."], {
+    cwd: folder,
+    stdio: "inherit",
+  });
+  renameSync(made, tarball);
 }
 
 function about(): object {

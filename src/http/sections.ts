@@ -15,7 +15,7 @@ import { fileUrlSection } from "./routes/files/url.ts";
 import { fileWritesSection } from "./routes/files/write.ts";
 import { keysSection } from "./routes/keys.ts";
 import { metricsSection } from "./routes/metrics.ts";
-import { dashboardSection, referenceSection } from "./routes/pages.ts";
+import { dashboardSection, referenceSection, sdkSection } from "./routes/pages.ts";
 import { processesSection } from "./routes/processes.ts";
 import { healthSection, limitsSection } from "./routes/service.ts";
 import { signInSection } from "./routes/sign-in.ts";
@@ -25,7 +25,7 @@ import { attachSocketSection } from "./sockets/attach.ts";
 import { execSocketSection } from "./sockets/exec.ts";
 import { ptySocketSection } from "./sockets/pty.ts";
 
-const unversioned: readonly Section[] = [healthSection, metricsSection, dashboardSection, referenceSection];
+const unversioned: readonly Section[] = [healthSection, metricsSection, dashboardSection, sdkSection, referenceSection];
 
 const v1: readonly Section[] = [
   capsulesSection,

@@ -7,11 +7,12 @@
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import { build, pack } from "../../sdk/build.ts";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
 
@@ -60,7 +61,11 @@ describe("the documents' examples", () => {
   let folder: string;
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), "capsule-guides-"));
-    server = await Server.start();
+    const web = join(folder, "web");
+    mkdirSync(web);
+    build(join(folder, "sdk"));
+    pack(join(folder, "sdk"), join(web, "sdk.tgz"));
+    server = await Server.start({ env: { CAPSULE_WEB: web } });
   });
   after(async () => {
     await server[Symbol.asyncDispose]();

@@ -16,10 +16,10 @@ export class Project implements AsyncDisposable {
   static async create(): Promise<Project> {
     const project = new Project(await mkdtemp(join(tmpdir(), "capsule-sdk-")));
     const built = join(project.folder, "built");
-    await run(process.execPath, [join(root, "sdk/build.ts"), built]);
-    const { stdout } = await run("npm", ["pack", "--silent", "--offline"], { cwd: built });
+    const tarball = join(project.folder, "sdk.tgz");
+    await run(process.execPath, [join(root, "sdk/build.ts"), built, tarball]);
     await mkdir(project.installed, { recursive: true });
-    await run("tar", ["xf", join(built, stdout.trim()), "-C", project.installed, "--strip-components=1"]);
+    await run("tar", ["xf", tarball, "-C", project.installed, "--strip-components=1"]);
     await symlink(join(root, "node_modules/ws"), join(project.folder, "node_modules/ws"));
     await writeFile(join(project.folder, "package.json"), '{"type":"module"}');
     return project;

@@ -18,6 +18,7 @@ describe("the dashboard's files", () => {
     await writeFile(join(web, "icon.svg"), "<svg/>");
     await writeFile(join(web, "assets/main-ABCDEFGH.js"), "start()");
     await writeFile(join(web, "assets/.hidden"), "hidden");
+    await writeFile(join(web, "sdk.tgz"), "packed");
     await writeFile(join(root, "api-key"), "secret");
     api = new Api({}, { web });
   });
@@ -47,6 +48,14 @@ describe("the dashboard's files", () => {
       assert.equal(headers["x-content-type-options"], "nosniff");
       assert.equal(headers["referrer-policy"], "no-referrer");
     }
+  });
+
+  test("the SDK's package is handed out without a key, and its absence is told", async () => {
+    const packed = await get("/sdk.tgz");
+    assert.deepEqual([packed.status, packed.text], [200, "packed"]);
+    assert.equal(packed.headers["content-type"], "application/gzip");
+    const missing = await new Api().call("GET", "/sdk.tgz", { key: null });
+    assert.deepEqual([missing.status, missing.json.error.code], [404, "not_found"]);
   });
 
   const outside = [

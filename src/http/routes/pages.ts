@@ -3,10 +3,13 @@
  * nothing from other hosts and cannot be framed.
  */
 import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import fastifyStatic from "@fastify/static";
 import swaggerUi from "@fastify/swagger-ui";
 import type { FastifyReply } from "fastify";
+import Type from "typebox";
+import { CapsuleError } from "../../wire/errors.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 
@@ -19,6 +22,9 @@ const contentPolicy = [
   "frame-ancestors 'none'",
 ].join("; ");
 
+const packageType = "application/gzip";
+const Package = { schema: Type.Unsafe<Buffer>({ type: "string", format: "binary" }) };
+
 /** Where the dashboard is not built. */
 const placeholderPage = `<!doctype html>
 <html lang="en">
@@ -30,6 +36,7 @@ const placeholderPage = `<!doctype html>
 `;
 
 export const dashboardSection: Section = { chapter: "Service", register: registerDashboard };
+export const sdkSection: Section = { chapter: "Service", register: registerSdk };
 export const referenceSection: Section = { chapter: "Service", register: registerReference };
 
 /** Files under `assets/` have a hash of their content in their name and are cached for a year; the page is revalidated. */
@@ -51,6 +58,27 @@ function registerDashboard(app: App, { web: folder }: RouteContext): void {
   function sendRevalidated(name: string, reply: FastifyReply): void {
     reply.header("cache-control", "no-cache").sendFile(name, folder, { cacheControl: false });
   }
+}
+
+/** The SDK as an npm package, built beside the dashboard. */
+function registerSdk(app: App, { web: folder }: RouteContext): void {
+  app.get(
+    "/sdk.tgz",
+    {
+      config: { open: true, headers: ["Content-Disposition"], refuses: ["not_found"] },
+      schema: {
+        summary: "The SDK as an npm package, for npm install",
+        response: { 200: { content: { [packageType]: Package } } },
+      },
+    },
+    async (_request, reply) => {
+      const bytes = await readFile(join(folder, "sdk.tgz")).catch(() => {
+        throw new CapsuleError("not_found", "the SDK's package is not built here; ./dev up builds it");
+      });
+      reply.type(packageType).header("content-disposition", 'attachment; filename="capsule-sdk.tgz"');
+      return reply.send(bytes);
+    },
+  );
 }
 
 /** /docs. */
