@@ -11,9 +11,17 @@ import { guestActions, requires } from "../wire/requirements.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
 import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
+import { apiGuide } from "./api-guide.ts";
 import { type App, chapters } from "./route.ts";
 
 type Json = Record<string, unknown>;
+
+declare module "fastify" {
+  interface FastifySchema {
+    /** A JSON body of the route. */
+    example?: object;
+  }
+}
 
 const anything = Type.Object({}, { additionalProperties: true });
 const methodsWithBody = new Set(["POST", "PUT", "PATCH", "DELETE"]);
@@ -24,27 +32,38 @@ export function describeApi(app: App, version: string): void {
     convertConstToEnum: false,
     openapi: {
       openapi: "3.1.0",
-      info: { title: "Capsule", version, description: "microVM sandboxes over HTTP and WebSocket." },
+      info: { title: "Capsule", version, description: apiGuide },
       tags: chapters.map((name) => ({ name })),
-      components: { securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-API-Key" } } },
-    },
-    transform: ({ schema, url, route }) => ({
-      url,
-      schema: {
-        ...schema,
-        ...(schema?.body === undefined ? {} : { body: withNulls(schema.body) }),
-        tags: [chapterOf(route)],
-        security: route.config?.open || route.config?.signed ? [] : [{ apiKey: [] }],
-        response: { ...successes(route), ...refusals(route) },
+      components: {
+        securitySchemes: {
+          apiKey: { type: "apiKey", in: "header", name: "X-API-Key" },
+          bearer: { type: "http", scheme: "bearer", description: "The same key." },
+        },
       },
-    }),
+    },
+    transform: ({ schema, url, route }) => {
+      const { body, example, ...described } = schema ?? {};
+      return {
+        url,
+        schema: {
+          ...described,
+          ...(body === undefined ? {} : { body: { ...withNulls(body), ...(example && { examples: [example] }) } }),
+          tags: [chapterOf(route)],
+          security: route.config?.open || route.config?.signed ? [] : [{ apiKey: [] }, { bearer: [] }],
+          response: { ...successes(route), ...refusals(route) },
+        },
+      };
+    },
     transformObject: (document) => ("openapiObject" in document ? finish(document.openapiObject) : {}),
   });
   app.register(async (root) => {
     let text: string | undefined;
     root.get(
       "/openapi.json",
-      { config: { open: true, chapter: "Service" }, schema: { summary: "This document", response: { 200: anything } } },
+      {
+        config: { open: true, chapter: "Service" },
+        schema: { operationId: "getOpenApi", summary: "This document", response: { 200: anything } },
+      },
       (_request, reply) => {
         text ??= JSON.stringify(root.swagger());
         reply.header("content-type", "application/json; charset=utf-8").send(text);

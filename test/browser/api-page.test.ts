@@ -28,17 +28,22 @@ test("a request can be tried from the page, which asks nobody but this server", 
     }
     await page.getByRole("button", { name: "Authorize" }).first().click();
     const dialog = page.locator(".modal-ux");
-    await dialog.getByRole("textbox").fill(keys.red);
+    await dialog.getByRole("textbox").first().fill(keys.red);
     await dialog
       .getByRole("button", { name: /apply|authorize/i })
       .first()
       .click();
     await dialog.getByRole("button", { name: "Close" }).last().click();
 
-    const operation = page.locator("#operations-Keys-get_v1_session");
+    const operation = page.locator("#operations-Keys-getSession");
     await operation.getByRole("button").first().click();
     await operation.getByRole("button", { name: "Execute" }).click();
     await operation.getByText('"key_name": "first"').first().waitFor();
+    await page.getByRole("heading", { name: "WebSockets" }).waitFor();
+    const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    const light = await background();
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.notEqual(await background(), light, "the page is as light in dark mode");
     assert.deepEqual(wrong, []);
   } finally {
     await browser.close();

@@ -13,6 +13,7 @@ function register(app: App, { services: { audit }, lists }: RouteContext): void 
     "/audit",
     {
       schema: {
+        operationId: "listAuditEntries",
         summary: "Read the team's audit log, newest first",
         querystring: AuditQuery,
         response: { 200: AuditPage },

@@ -44,7 +44,9 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
         refuses: ["not_found", "conflict", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: {
+        operationId: "createCapsule",
         summary: "Create a capsule",
+        example: { template: "minimal", name: "web", labels: { env: "test" }, memory_mb: 512, timeout_sec: 600 },
         body: CreateCapsuleBody(limits),
         querystring: CreateWaitQuery(limits),
         headers: IdempotencyHeaders,
@@ -82,6 +84,7 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers }
     {
       config: { headers: ["X-Next-Cursor"], refuses: ["no_capacity"] },
       schema: {
+        operationId: "listCapsules",
         summary: "List the team's capsules, newest first",
         querystring: ListCapsulesQuery,
         response: { 200: CapsuleList },
@@ -105,6 +108,7 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers }
     {
       config: { action: "read" },
       schema: {
+        operationId: "getCapsule",
         summary: "Get a capsule, now or when it reaches a status",
         params: CapsuleParams,
         querystring: WaitQuery(limits),
@@ -139,7 +143,9 @@ function updateRoute(app: App, { services: { capsules }, limits }: RouteContext)
         refuses: ["name_taken"],
       },
       schema: {
+        operationId: "updateCapsule",
         summary: "Change a capsule's name, labels or policies",
+        example: { name: "api", labels: { env: "live", old: null }, timeout_sec: 0 },
         params: CapsuleParams,
         body: UpdateCapsuleBody(limits),
         response: { 200: Capsule },
@@ -166,7 +172,12 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
     "/capsules/:id",
     {
       config: { action: "destroy", audit: { action: "capsule.destroy", durable: true } },
-      schema: { summary: "Destroy a capsule", params: CapsuleParams, response: { 204: Type.Null() } },
+      schema: {
+        operationId: "destroyCapsule",
+        summary: "Destroy a capsule",
+        params: CapsuleParams,
+        response: { 204: Type.Null() },
+      },
     },
     async ({ identity, params }, reply) => {
       await capsules.destroy(identity.teamId, params.id);
@@ -184,6 +195,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
           refuses: ["conflict", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
         },
         schema: {
+          operationId: `${action}Capsule`,
           summary: action === "pause" ? "Pause a running capsule" : "Resume a paused capsule",
           params: CapsuleParams,
           response: { 200: Capsule },
@@ -197,7 +209,12 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
     "/capsules/:id/ping",
     {
       config: { action: "ping" },
-      schema: { summary: "Keep a capsule alive", params: CapsuleParams, response: { 204: Type.Null() } },
+      schema: {
+        operationId: "pingCapsule",
+        summary: "Keep a capsule alive",
+        params: CapsuleParams,
+        response: { 204: Type.Null() },
+      },
     },
     ({ identity, params }, reply) => {
       capsules.ping(identity.teamId, params.id);

@@ -39,6 +39,7 @@ function register(app: App, { services: { teams, capsules, templates } }: RouteC
       exposeHeadRoute: false,
       config: { endless: true, headers: ["Cache-Control", "X-Accel-Buffering"], refuses: ["quota_exceeded"] },
       schema: {
+        operationId: "streamEvents",
         summary: "Stream changes as server-sent events",
         headers: EventStreamHeaders,
         response: { 200: Stream },

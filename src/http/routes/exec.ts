@@ -27,7 +27,9 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
     {
       config: { action: "exec", audit: { action: "exec" }, refuses },
       schema: {
+        operationId: "execCommand",
         summary: "Run a command",
+        example: { cmd: "python3", args: ["-c", "print(6 * 7)"], timeout_sec: 10 },
         params: CapsuleParams,
         body: ExecBody(limits),
         response: { 200: ForegroundResult, 202: BackgroundResult },

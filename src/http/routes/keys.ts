@@ -12,7 +12,7 @@ export const keysSection: Section = { chapter: "Keys", register };
 function register(app: App, { services: { teams, audit }, authentication, lists }: RouteContext): void {
   app.get(
     "/keys",
-    { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
+    { schema: { operationId: "listKeys", summary: "List the team's API keys", response: { 200: KeyList } } },
     async ({ identity }, reply) => {
       const encode = (view: KeyView) => keyBody(view, identity);
       await lists.send(reply, teams.keysOf(identity.teamId), { encode, schema: Key, field: "keys" });
@@ -24,7 +24,13 @@ function register(app: App, { services: { teams, audit }, authentication, lists 
     "/keys",
     {
       config: { audit: { action: "key.create", durable: true }, refuses: ["quota_exceeded"] },
-      schema: { summary: "Make an API key, shown only now", body: CreateKeyBody, response: { 201: NewKey } },
+      schema: {
+        operationId: "createKey",
+        summary: "Make an API key, shown only now",
+        example: { name: "ci" },
+        body: CreateKeyBody,
+        response: { 201: NewKey },
+      },
     },
     (request, reply) => {
       const { identity, body } = request;
@@ -40,6 +46,7 @@ function register(app: App, { services: { teams, audit }, authentication, lists 
     {
       config: { audit: { action: "key.revoke", durable: true }, refuses: ["not_found", "forbidden"] },
       schema: {
+        operationId: "revokeKey",
         summary: "Revoke an API key, even the one in use, and all keys made with it",
         params: KeyParams,
         response: { 204: Type.Null() },

@@ -17,6 +17,7 @@ function register(app: App, { metrics, isLocal }: RouteContext): void {
     {
       config: { open: true, refuses: ["unauthorized", "forbidden"] },
       schema: {
+        operationId: "getServiceMetrics",
         summary: "Metrics for Prometheus",
         response: { 200: { content: { [textType]: { schema: Type.String() } } } },
       },

@@ -60,6 +60,14 @@ function registerDashboard(app: App, { web: folder }: RouteContext): void {
   }
 }
 
+/** Swagger UI has dark colours under this class of the document. */
+const followColorScheme = `
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", scheme.matches);
+scheme.addEventListener("change", follow);
+follow();
+`;
+
 /** The SDK as an npm package, built beside the dashboard. */
 function registerSdk(app: App, { web: folder }: RouteContext): void {
   app.get(
@@ -67,6 +75,7 @@ function registerSdk(app: App, { web: folder }: RouteContext): void {
     {
       config: { open: true, headers: ["Content-Disposition"], refuses: ["not_found"] },
       schema: {
+        operationId: "getSdk",
         summary: "The SDK as an npm package, for npm install",
         response: { 200: { content: { [packageType]: Package } } },
       },
@@ -89,7 +98,7 @@ function registerReference(app: App): void {
   });
   app.register(swaggerUi, {
     routePrefix: "/docs",
-    theme: { title: "Capsule API" },
+    theme: { title: "Capsule API", js: [{ filename: "color-scheme.js", content: followColorScheme }] },
     logo: { type: "image/svg+xml", content: "" },
     uiConfig: {
       layout: "BaseLayout",

@@ -45,7 +45,12 @@ function listRoute(app: App, { services: { capsules }, answers }: RouteContext):
         audit: { action: "process.list", read: true },
         refuses: ["quota_exceeded", "agent_error", "no_capacity"],
       },
-      schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
+      schema: {
+        operationId: "listProcesses",
+        summary: "List processes",
+        params: CapsuleParams,
+        response: { 200: ProcessList },
+      },
     },
     async ({ identity, params }, reply) => {
       const charge = answers.open(identity.teamId);
@@ -69,6 +74,7 @@ function signalRoute(app: App, { services: { capsules } }: RouteContext): void {
     {
       config: { action: "processes", audit: { action: "process.kill" }, refuses: ["quota_exceeded", "agent_error"] },
       schema: {
+        operationId: "signalProcess",
         summary: "Signal a process and its group",
         params: ProcessParams,
         querystring: SignalQuery,
@@ -92,6 +98,7 @@ function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): 
     {
       config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
       schema: {
+        operationId: "waitForProcess",
         summary: "Wait for the end of a background process (an extension)",
         params: ProcessParams,
         querystring: ExitQuery(limits),
@@ -119,6 +126,7 @@ function logsRoute(app: App, { services: { capsules } }: RouteContext): void {
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "readLogs",
         summary: "Read the kept output of a background process",
         params: ProcessParams,
         querystring: LogsQuery,

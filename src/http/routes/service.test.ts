@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
-import { configHelp } from "../../config.ts";
-import { statusOf } from "../../wire/errors.ts";
-import { FixedLimits, Limits, settableLimits } from "../../wire/limits.ts";
+import { FixedLimits, Limits } from "../../wire/limits.ts";
 
 describe("GET /healthz", () => {
   test("needs no key and has version, accelerator, pid and counts", async () => {
@@ -95,63 +93,6 @@ test("GET /v1/limits has every limit", async () => {
   await api.capsule("running");
   assert.equal((await api.call("GET", "/v1/limits")).json.usage.running_memory_mb, 512);
   assert.equal((await api.call("GET", "/v1/limits", { key: keys.blue })).json.usage.capsules, 0);
-});
-
-describe("the OpenAPI document", () => {
-  test("describes a limit as --help describes its setting", async () => {
-    const { json } = await new Api().call("GET", "/openapi.json");
-    const { properties } = json.components.schemas.Limits;
-    const help = configHelp().split("\n");
-    for (const name of Object.keys(settableLimits)) {
-      const line = help.find((each) => each.startsWith(`CAPSULE_${name.toUpperCase()} `)) ?? "";
-      const description = String(properties[name].description).replace(/\.$/, "").toLowerCase();
-      assert.ok(description !== "" && line.toLowerCase().endsWith(`  ${description}`), `${name}: ${line}`);
-    }
-  });
-
-  test("is 3.1, open to all, and describes every route with its key and its refusals", async () => {
-    const api = new Api();
-    const { status, json } = await api.call("GET", "/openapi.json", { key: null });
-    assert.equal(status, 200);
-    assert.equal(json.openapi, "3.1.0");
-    for (const [path, operations] of Object.entries<Record<string, { security: object[]; responses: object }>>(
-      json.paths,
-    )) {
-      for (const [method, { security, responses }] of Object.entries(operations)) {
-        const isClosed = path.startsWith("/v1/") && path !== "/v1/sign-in" && !path.endsWith("/files/signed");
-        assert.equal(security.length, isClosed ? 1 : 0, path);
-        assert.equal("401" in responses, path.startsWith("/v1/"), `${method} ${path}`);
-        assert.ok("500" in responses);
-        if (path.includes("{")) assert.ok("404" in responses, `${method} ${path}`);
-      }
-    }
-  });
-
-  test("allows null for every optional field of a body, and for no other", async () => {
-    const { json } = await new Api().call("GET", "/openapi.json");
-    const { schema } = json.paths["/v1/capsules/{id}/exec"].post.requestBody.content["application/json"];
-    assert.equal(schema.properties.cmd.type, "string");
-    for (const name of ["args", "envs", "timeout", "cwd", "background", "tag"]) {
-      assert.ok(schema.properties[name].type.includes("null"), name);
-    }
-  });
-
-  test("describes the messages of every WebSocket", async () => {
-    const { json } = await new Api().call("GET", "/openapi.json");
-    const sockets = Object.values<Record<string, Record<string, object>>>(json.paths).filter(
-      ({ get }) => get?.["x-websocket"],
-    );
-    assert.equal(sockets.length, 3);
-    for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
-  });
-
-  test("lists every error code, and marks optional bodies", async () => {
-    const { json } = await new Api().call("GET", "/openapi.json");
-    const { Error: error } = json.components.schemas;
-    assert.deepEqual(error.properties.error.properties.code.enum, Object.keys(statusOf));
-    assert.equal(json.paths["/v1/capsules"].post.requestBody.required, false);
-    assert.equal(json.paths["/v1/capsules/{id}/exec"].post.requestBody.required, true);
-  });
 });
 
 test("keys, commands, output and queries are never logged", async () => {

@@ -13,7 +13,7 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
     "/healthz",
     {
       config: { open: true, refuses: ["quota_exceeded"] },
-      schema: { summary: "Health", response: { 200: Health, 503: Health } },
+      schema: { operationId: "getHealth", summary: "Health", response: { 200: Health, 503: Health } },
     },
     async (request, reply) => {
       const isKnown = isLocal(request) || authentication.hasKey(request);
@@ -28,7 +28,13 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
 function registerLimits(app: App, { services, limits, fixedLimits, sockets, inFlight }: RouteContext): void {
   app.get(
     "/limits",
-    { schema: { summary: "Get the limits and the team's usage", response: { 200: LimitsAndUsage } } },
+    {
+      schema: {
+        operationId: "getLimits",
+        summary: "Get the limits and the team's usage",
+        response: { 200: LimitsAndUsage },
+      },
+    },
     ({ identity: { teamId } }, reply) => {
       const used = services.capsules.usage(teamId);
       reply.send({

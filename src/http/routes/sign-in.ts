@@ -22,7 +22,13 @@ function register(app: App, { services: { teams }, authentication, tickets }: Ro
 
   app.get(
     "/session",
-    { schema: { summary: "Get the team and the key of this request", response: { 200: Session } } },
+    {
+      schema: {
+        operationId: "getSession",
+        summary: "Get the team and the key of this request",
+        response: { 200: Session },
+      },
+    },
     ({ identity: { team, teamId, keyId } }, reply) => {
       const key = teams.keysOf(teamId).find((each) => each.id === keyId);
       reply.send({
@@ -38,7 +44,13 @@ function register(app: App, { services: { teams }, authentication, tickets }: Ro
     "/ws-tickets",
     {
       config: { audit: { action: "ticket.create" }, refuses: ["quota_exceeded"] },
-      schema: { summary: "Get a one-time ticket for a WebSocket", body: TicketBody, response: { 201: Ticket } },
+      schema: {
+        operationId: "createTicket",
+        summary: "Get a one-time ticket for a WebSocket",
+        example: { path: "/v1/capsules/web/pty" },
+        body: TicketBody,
+        response: { 201: Ticket },
+      },
     },
     (request, reply) => {
       const { identity, body } = request;
@@ -55,7 +67,11 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
     "/sign-in-links",
     {
       config: { audit: { action: "sign-in-link.create", durable: true }, refuses: ["quota_exceeded"] },
-      schema: { summary: "Make a one-time link for signing in to the dashboard", response: { 201: SignInLink } },
+      schema: {
+        operationId: "createSignInLink",
+        summary: "Make a one-time link for signing in to the dashboard",
+        response: { 201: SignInLink },
+      },
     },
     ({ identity }, reply) => {
       authentication.admitCredential(identity);
@@ -74,7 +90,9 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
         refuses: ["unauthorized", "quota_exceeded"],
       },
       schema: {
+        operationId: "signIn",
         summary: "Turn a one-time link into a key that expires",
+        example: { token: "the-part-of-the-link-after-token" },
         body: SignInBody,
         response: { 200: SignedIn },
       },

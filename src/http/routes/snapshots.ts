@@ -21,18 +21,31 @@ import { timestamp } from "../timestamps.ts";
 
 export const snapshotsSection: Section = { chapter: "Templates", register };
 
-function register(app: App, { services: { templates, capsules }, lists }: RouteContext): void {
+function register(app: App, context: RouteContext): void {
+  listRoute(app, context);
+  captureRoute(app, context);
+  deleteRoute(app, context);
+}
+
+function listRoute(app: App, { services: { templates }, lists }: RouteContext): void {
   app.get(
     "/snapshots",
     {
-      schema: { summary: "List templates", querystring: ListTemplatesQuery, response: { 200: TemplateList } },
+      schema: {
+        operationId: "listTemplates",
+        summary: "List templates",
+        querystring: ListTemplatesQuery,
+        response: { 200: TemplateList },
+      },
     },
     async ({ identity, query }, reply) => {
       await lists.send(reply, templates.list(identity.teamId, query.type), { encode: templateBody, schema: Template });
       return reply;
     },
   );
+}
 
+function captureRoute(app: App, { services: { templates, capsules } }: RouteContext): void {
   app.post(
     "/snapshots",
     {
@@ -52,7 +65,9 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
         ],
       },
       schema: {
+        operationId: "captureTemplate",
         summary: "Capture a running capsule into a template; the capsule is destroyed",
+        example: { sandbox_id: "web", name: "tools" },
         body: CaptureBody,
         querystring: CaptureQuery,
         headers: IdempotencyHeaders,
@@ -74,12 +89,19 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
       return reply.send(templateBody(template));
     },
   );
+}
 
+function deleteRoute(app: App, { services: { templates } }: RouteContext): void {
   app.delete(
     "/snapshots/:name",
     {
       config: { audit: { action: "template.delete", durable: true }, refuses: ["not_found"] },
-      schema: { summary: "Delete a snapshot template", params: TemplateParams, response: { 204: Type.Null() } },
+      schema: {
+        operationId: "deleteTemplate",
+        summary: "Delete a snapshot template",
+        params: TemplateParams,
+        response: { 204: Type.Null() },
+      },
     },
     async (request, reply) => {
       const { identity, params } = request;

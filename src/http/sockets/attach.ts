@@ -27,6 +27,7 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
       },
       exposeHeadRoute: false,
       schema: {
+        operationId: "attachToProcess",
         summary: "Attach to a background process (WebSocket)",
         params: ProcessParams,
         querystring: AttachQuery,

@@ -25,6 +25,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
       config: { action: "exec", audit: { action: "exec" }, socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
+        operationId: "streamCommand",
         summary: "Run a command and stream its output (WebSocket)",
         params: CapsuleParams,
         querystring: OutputSocketQuery,

@@ -38,6 +38,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
       config: { action: "pty", audit: { action: "pty" }, socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
+        operationId: "openTerminal",
         summary: "Open or rejoin a terminal (WebSocket)",
         params: CapsuleParams,
         querystring: SocketQuery,

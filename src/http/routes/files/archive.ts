@@ -26,7 +26,9 @@ function register(app: App, { services: { capsules }, limits, gzipSlots }: Route
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "archiveFiles",
         summary: "Pack files and directories into an archive",
+        example: { paths: ["/srv/app"], format: "tar.gz" },
         description:
           "Sockets and devices are left out. A failure after the first byte closes the connection before the archive's end.",
         params: CapsuleParams,

@@ -30,7 +30,9 @@ function mkdirRoute(app: App, { services: { capsules }, limits }: RouteContext):
         refuses: ["quota_exceeded", "agent_error", "no_space"],
       },
       schema: {
+        operationId: "makeDirectory",
         summary: "Make a directory and those above it",
+        example: { path: "/srv/app/data" },
         params: CapsuleParams,
         body: PathBody,
         response: { 200: OneEntry },
@@ -58,7 +60,9 @@ function removeRoute(app: App, { services: { capsules }, limits }: RouteContext)
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "removeFile",
         summary: "Remove a file or a directory tree",
+        example: { path: "/tmp/old" },
         params: CapsuleParams,
         body: PathBody,
         response: { 204: Type.Null() },
@@ -84,7 +88,9 @@ function moveRoute(app: App, { services: { capsules }, limits }: RouteContext): 
         refuses: ["quota_exceeded", "agent_error", "conflict", "no_space"],
       },
       schema: {
+        operationId: "moveFile",
         summary: "Move a file or a directory tree, across file systems too",
+        example: { from: "/tmp/a.txt", to: "/root/a.txt", overwrite: true },
         params: CapsuleParams,
         body: MoveBody,
         response: { 200: OneEntry },
@@ -113,7 +119,9 @@ function chmodRoute(app: App, { services: { capsules }, limits }: RouteContext):
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "changeMode",
         summary: "Set the mode of a file or a directory tree",
+        example: { path: "/root/run.sh", mode: "755" },
         params: CapsuleParams,
         body: ChmodBody,
         response: { 204: Type.Null() },
@@ -142,7 +150,9 @@ function chownRoute(app: App, { services: { capsules }, limits }: RouteContext):
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "changeOwner",
         summary: "Set the owner and group of a file or a directory tree",
+        example: { path: "/srv/app", owner: "user", recursive: true },
         params: CapsuleParams,
         body: ChownBody,
         response: { 204: Type.Null() },

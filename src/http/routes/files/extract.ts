@@ -34,6 +34,7 @@ function register(app: App, { services: { capsules }, limits, gzipSlots }: Route
       },
       bodyLimit: Number.MAX_SAFE_INTEGER,
       schema: {
+        operationId: "extractArchive",
         summary: "Extract an archive into a directory",
         description:
           "A tar, as it is or compressed by gzip; which of the two, its first bytes say. Nothing outside the directory is " +

@@ -31,7 +31,9 @@ function listRoute(app: App, { services: { capsules }, limits, answers }: RouteC
         refuses: ["quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: {
+        operationId: "listFiles",
         summary: "List a directory",
+        example: { path: "/root", depth: 2 },
         params: CapsuleParams,
         body: ListBody(limits),
         response: { 200: FileListing },
@@ -68,7 +70,9 @@ function statRoute(app: App, { services: { capsules }, limits }: RouteContext): 
         refuses: ["quota_exceeded", "agent_error", "conflict"],
       },
       schema: {
+        operationId: "statFile",
         summary: "Get a file's entry; a link at the end is not followed",
+        example: { path: "/etc/hostname" },
         params: CapsuleParams,
         body: PathBody,
         response: { 200: OneEntry },

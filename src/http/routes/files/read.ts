@@ -15,9 +15,9 @@ const wholeMaxBytes = 64 * 1024;
 export const fileReadsSection: Section = { chapter: "Files", register };
 
 function register(app: App, { services: { capsules }, limits }: RouteContext): void {
-  for (const [url, summary, asStream] of [
-    ["/capsules/:id/files/read", "Read a file", false],
-    ["/capsules/:id/files/stream/read", "Read a file, chunked", true],
+  for (const [url, operationId, summary, asStream] of [
+    ["/capsules/:id/files/read", "readFile", "Read a file", false],
+    ["/capsules/:id/files/stream/read", "streamFile", "Read a file, chunked", true],
   ] as const) {
     app.post(
       url,
@@ -29,7 +29,9 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
           refuses: ["quota_exceeded", "agent_error", "conflict", "range_not_satisfiable"],
         },
         schema: {
+          operationId,
           summary,
+          example: { path: "/etc/hostname" },
           params: CapsuleParams,
           headers: RangeHeader,
           body: PathBody,

@@ -40,6 +40,7 @@ function readRoute(app: App, { services: { capsules }, limits }: RouteContext): 
         refuses: ["quota_exceeded", "agent_error", "conflict", "range_not_satisfiable"],
       },
       schema: {
+        operationId: "readSignedFile",
         summary: "Read the file of a signed URL",
         params: CapsuleParams,
         querystring: SignedQuery,
@@ -77,6 +78,7 @@ function writeRoute(app: App, { services: { capsules }, limits }: RouteContext):
       bodyLimit: Number.MAX_SAFE_INTEGER,
       validatorCompiler: () => () => true, // the query is signed, and the body is the file's content
       schema: {
+        operationId: "writeSignedFile",
         summary: "Write the file of a signed URL",
         params: CapsuleParams,
         querystring: SignedQuery,

@@ -22,7 +22,9 @@ function register(app: App, { limits, signedUrls }: RouteContext): void {
         refuses: ["quota_exceeded"],
       },
       schema: {
+        operationId: "createFileUrl",
         summary: "Make a URL that reads or writes one file without a key",
+        example: { path: "/root/report.pdf", expires_sec: 3_600 },
         params: CapsuleParams,
         body: UrlBody,
         response: { 200: SignedUrl },

@@ -18,9 +18,9 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
     done(null),
   );
 
-  for (const [url, summary, fileMaxBytes] of [
-    ["/capsules/:id/files/write", "Write a file of limited size", limits.file_write_max_bytes],
-    ["/capsules/:id/files/stream/write", "Write a file of any size", Number.POSITIVE_INFINITY],
+  for (const [url, operationId, summary, fileMaxBytes] of [
+    ["/capsules/:id/files/write", "writeFile", "Write a file of limited size", limits.file_write_max_bytes],
+    ["/capsules/:id/files/stream/write", "writeLargeFile", "Write a file of any size", Number.POSITIVE_INFINITY],
   ] as const) {
     app.post(
       url,
@@ -33,6 +33,7 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
         bodyLimit: Math.min(fileMaxBytes + formMaxBytes, Number.MAX_SAFE_INTEGER),
         validatorCompiler: () => () => true, // receiveFile checks the form as it arrives
         schema: {
+          operationId,
           summary,
           params: CapsuleParams,
           consumes: ["multipart/form-data"],
