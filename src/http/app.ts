@@ -9,6 +9,7 @@ import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication } from "./access/authentication.ts";
+import { ChunkTurns } from "./access/chunk-turns.ts";
 import { ConnectionLimit } from "./access/connection-limit.ts";
 import { Cors } from "./access/cors.ts";
 import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
@@ -219,6 +220,7 @@ function registerRoutes(
     lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),
     sockets,
+    chunkTurns: new ChunkTurns(),
     metrics,
     web,
   });

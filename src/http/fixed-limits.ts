@@ -21,7 +21,8 @@ import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
 import { unsentMaxBytes } from "./sockets/connection.ts";
 import { firstMessageMs } from "./sockets/exec.ts";
-import { formMaxBytes, uploadStallMs } from "./uploads.ts";
+import { uploadStallMs } from "./upload-body.ts";
+import { formMaxBytes } from "./uploads.ts";
 
 /** The limits of the server's connections, as it was built. */
 export interface ConnectionTimes {

@@ -2,6 +2,7 @@
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import type { AnswerBudget } from "./access/answer-budget.ts";
 import type { Authentication } from "./access/authentication.ts";
+import type { ChunkTurns } from "./access/chunk-turns.ts";
 import type { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import type { IsLocal } from "./access/local-caller.ts";
 import type { OneTimeTokens } from "./access/one-time-tokens.ts";
@@ -34,6 +35,8 @@ export interface RouteContext {
   /** Slots for archives that are compressed or decompressed. */
   gzipSlots: TeamSemaphore;
   sockets: Sockets;
+  /** For bodies that a handler reads itself. */
+  chunkTurns: ChunkTurns;
   /** undefined: no metrics. */
   metrics: ServedMetrics | undefined;
   /** Folder of the built dashboard; may be missing. */

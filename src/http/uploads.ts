@@ -1,5 +1,4 @@
 /** Streams a file from a multipart form into a capsule, at the guest's pace and never whole in memory. */
-import type { IncomingMessage } from "node:http";
 import type { Upload } from "../agent/agent.ts";
 import type { AgentParts } from "../capsules/agent-parts.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -9,9 +8,7 @@ import { checkPath } from "./guest-path.ts";
 import { announcesBody } from "./json-body.ts";
 import { malformed, type Part, readParts } from "./multipart.ts";
 import { AttributeFields } from "./upload-attributes.ts";
-
-/** Time without a byte from the client after which the upload fails. */
-export const uploadStallMs = 120_000;
+import type { UploadBody } from "./upload-body.ts";
 
 export interface UploadOptions {
   pathMaxBytes: number;
@@ -24,11 +21,12 @@ export interface UploadOptions {
 /** Resolves when the file is closed and renamed in the guest. On failure the guest's old file is untouched. */
 export async function receiveFile(
   agent: AgentParts["files"],
-  request: IncomingMessage,
+  body: UploadBody,
   boundary: string,
   options: UploadOptions,
   signal: AbortSignal,
 ): Promise<void> {
+  const { request } = body;
   if (Number(request.headers["content-length"]) > options.fileMaxBytes + formMaxBytes) throw tooLarge(options);
   sendContinue(request);
   let path: string | undefined;
@@ -37,7 +35,7 @@ export async function receiveFile(
   let isLate = false; // the path stands behind the file
   signal.addEventListener("abort", () => upload?.cancel());
   try {
-    for await (const part of readParts(chunksOf(request), boundary)) {
+    for await (const part of readParts(body.chunks(), boundary)) {
       if (part.name === "path") {
         if (path !== undefined) throw malformed("it has two paths");
         path = checkPath(await textOf(part, 4 * options.pathMaxBytes), options.pathMaxBytes);
@@ -66,16 +64,17 @@ export async function receiveFile(
 /** The same of a body that is the content. */
 export async function receiveRaw(
   agent: AgentParts["files"],
-  request: IncomingMessage,
+  body: UploadBody,
   path: string,
   signal: AbortSignal,
 ): Promise<void> {
+  const { request } = body;
   const upload = agent.write(path);
   signal.addEventListener("abort", () => upload.cancel());
   try {
     if (announcesBody(request)) {
       sendContinue(request);
-      for await (const chunk of chunksOf(request)) await upload.write(chunk);
+      for await (const chunk of body.chunks()) await upload.write(chunk);
       if (request.complete === false) throw new CapsuleError("invalid_request", "the body ended early");
     }
     await upload.end();
@@ -121,33 +120,6 @@ function decoded(bytes: Buffer, charset: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** The body's chunks. Fails when the client stalls. Returning early does not destroy the request, whose response is still to be sent. */
-export async function* chunksOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
-  const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
-  try {
-    for (;;) {
-      const next = await withinStallTime(chunks.next());
-      if (next.done) return;
-      yield next.value;
-    }
-  } finally {
-    void chunks.return?.(); // not awaited: it settles after the next chunk, which may never arrive
-  }
-}
-
-/** Does not destroy the request on a stall, so that the client can read the response. */
-async function withinStallTime<T>(chunk: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const stall = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(stalled()), uploadStallMs);
-  });
-  return Promise.race([chunk, stall]).finally(() => clearTimeout(timer));
-}
-
-function stalled(): CapsuleError {
-  return new CapsuleError("request_timeout", "the file stopped arriving");
 }
 
 function tooLarge({ fileMaxBytes }: UploadOptions): CapsuleError {

@@ -1,5 +1,4 @@
 /** Extracts archives. A section of its own, since its bodies are not JSON and the handler reads them itself. */
-import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import Type from "typebox";
 import type { AgentParts } from "../../../capsules/agent-parts.ts";
@@ -12,14 +11,14 @@ import { checkPath } from "../../guest-path.ts";
 import { unpacked } from "../../gzip.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
-import { chunksOf } from "../../uploads.ts";
+import { UploadBody } from "../../upload-body.ts";
 import { validatorCompiler } from "../../validation.ts";
 
 type CheckedPart = Parameters<typeof validatorCompiler>[0];
 
 export const fileExtractSection: Section = { chapter: "Files", register };
 
-function register(app: App, { services: { capsules }, limits, gzipSlots }: RouteContext): void {
+function register(app: App, { services: { capsules }, limits, gzipSlots, chunkTurns }: RouteContext): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
     done(null),
@@ -49,15 +48,16 @@ function register(app: App, { services: { capsules }, limits, gzipSlots }: Route
       validatorCompiler: (part: CheckedPart) => (part.httpPart === "body" ? () => true : validatorCompiler(part)),
     },
     async (request, reply) => {
-      const { identity, params, raw, query } = request;
+      const { identity, params, query } = request;
+      const body = new UploadBody(request, reply, chunkTurns);
       addAuditDetails(request, { subject: query.path });
       const signal = requestSignal(reply);
       const begin = () => gzipSlots.acquire(identity.teamId, signal);
       await capsules.use(identity.teamId, params.id, "files", async (agent) => {
         const path = checkPath(query.path, limits.path_max_bytes);
         capsules.requireWritable(identity.teamId);
-        sendContinue(raw);
-        await receiveArchive(agent, raw, { path, begin, signal });
+        sendContinue(body.request);
+        await receiveArchive(agent, body, { path, begin, signal });
       });
       return reply.code(204).send(null);
     },
@@ -67,13 +67,13 @@ function register(app: App, { services: { capsules }, limits, gzipSlots }: Route
 /** Resolves when the guest has extracted all. `begin`: see `unpacked`. */
 async function receiveArchive(
   agent: AgentParts["files"],
-  request: IncomingMessage,
+  body: UploadBody,
   { path, begin, signal }: { path: string; begin: () => Promise<() => void>; signal: AbortSignal },
 ): Promise<void> {
   const upload = agent.extract(path);
   signal.addEventListener("abort", () => upload.cancel());
   try {
-    for await (const piece of unpacked(chunksOf(request), begin)) await upload.write(piece);
+    for await (const piece of unpacked(body.chunks(), begin)) await upload.write(piece);
     await upload.end();
   } catch (error) {
     upload.cancel();

@@ -10,6 +10,7 @@ import { RangeHeader, readFile } from "../../file-range.ts";
 import { checkPath } from "../../guest-path.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
+import { UploadBody } from "../../upload-body.ts";
 import { receiveRaw } from "../../uploads.ts";
 
 const url = "/capsules/:id/files/signed";
@@ -64,7 +65,7 @@ function readRoute(app: App, { services: { capsules }, limits }: RouteContext): 
   );
 }
 
-function writeRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+function writeRoute(app: App, { services: { capsules }, limits, chunkTurns }: RouteContext): void {
   app.put(
     url,
     {
@@ -88,12 +89,13 @@ function writeRoute(app: App, { services: { capsules }, limits }: RouteContext):
       },
     },
     async (request, reply) => {
-      const { identity, params, query, raw } = request;
+      const { identity, params, query } = request;
+      const body = new UploadBody(request, reply, chunkTurns);
       addAuditDetails(request, { subject: query.path });
       await capsules.use(identity.teamId, params.id, "files", async (agent) => {
         const path = checkPath(query.path, limits.path_max_bytes);
         capsules.requireWritable(identity.teamId);
-        await receiveRaw(agent, raw, path, requestSignal(reply));
+        await receiveRaw(agent, body, path, requestSignal(reply));
       });
       return reply.code(204).send(null);
     },

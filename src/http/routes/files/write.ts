@@ -8,11 +8,12 @@ import { requestSignal } from "../../client-gone.ts";
 import { boundaryOf } from "../../multipart.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
+import { UploadBody } from "../../upload-body.ts";
 import { formMaxBytes, receiveFile } from "../../uploads.ts";
 
 export const fileWritesSection: Section = { chapter: "Files", register };
 
-function register(app: App, { services: { capsules }, limits }: RouteContext): void {
+function register(app: App, { services: { capsules }, limits, chunkTurns }: RouteContext): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
     done(null),
@@ -42,7 +43,8 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
         },
       },
       async (request, reply) => {
-        const { identity, params, raw, headers } = request;
+        const { identity, params, headers } = request;
+        const body = new UploadBody(request, reply, chunkTurns);
         const options = {
           pathMaxBytes: limits.path_max_bytes,
           fileMaxBytes,
@@ -51,7 +53,7 @@ function register(app: App, { services: { capsules }, limits }: RouteContext): v
         await capsules.use(identity.teamId, params.id, "files", async (agent) => {
           capsules.requireWritable(identity.teamId);
           const boundary = boundaryOf(headers["content-type"]);
-          await receiveFile(agent, raw, boundary, options, requestSignal(reply));
+          await receiveFile(agent, body, boundary, options, requestSignal(reply));
         });
         return reply.code(204).send(null);
       },
