@@ -26,6 +26,7 @@ import { describeError, StandardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
+import { SecretKey } from "./secret.ts";
 import { buildService, type Observers, openRecords } from "./service.ts";
 import { ensureFirstKey } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
@@ -81,7 +82,7 @@ async function startLocked(
   const file = databasePath(config.dataDir);
   requireDatabase(config.dataDir, file);
   const records = openRecords({
-    ...{ database: openDatabase(file), clock: systemClock, log },
+    ...{ database: openDatabase(file), secret: SecretKey.ofFolder(config.dataDir), clock: systemClock, log },
     ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
   });
   const { capsuleRows, templateRows } = records;

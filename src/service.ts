@@ -8,6 +8,7 @@ import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { Deadlines } from "./capsules/deadlines.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
+import { Envs } from "./capsules/envs.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
@@ -29,6 +30,7 @@ import { TemplateRows } from "./db/template-rows.ts";
 import type { Host } from "./host/host.ts";
 import type { Step } from "./host/steps.ts";
 import type { Log } from "./log.ts";
+import type { SecretKey } from "./secret.ts";
 import { Audit } from "./teams/audit.ts";
 import { Idempotency } from "./teams/idempotency.ts";
 import { auditOfService } from "./teams/service-audit.ts";
@@ -39,6 +41,7 @@ import type { CapsuleStatus } from "./wire/capsule.ts";
 
 export interface RecordsOptions {
   database: Database;
+  secret: SecretKey;
   clock: Clock;
   log: Log;
   auditEntriesMax: number;
@@ -48,7 +51,7 @@ export interface RecordsOptions {
 export type Records = ReturnType<typeof openRecords>;
 
 /** The tables of the database, with what needs nothing else. */
-export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs }: RecordsOptions) {
+export function openRecords({ database, secret, clock, log, auditEntriesMax, auditKeepMs }: RecordsOptions) {
   const now = () => clock.now();
   const capsuleRows = new CapsuleRows(database);
   const audit = new Audit({
@@ -59,13 +62,14 @@ export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs
   });
   return {
     database,
+    secret,
     capsuleRows,
     deadlineRows: new DeadlineRows(database),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
     audit,
-    idempotency: new Idempotency(new IdempotencyRows(database), now),
+    idempotency: new Idempotency(new IdempotencyRows(database), secret, now),
   };
 }
 
@@ -113,6 +117,7 @@ export function buildService(options: ServiceOptions) {
   });
   const capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
+    envs: new Envs(store, runs, records.secret),
     templates: templateRows,
     observeExec: observers.observeExec,
   });

@@ -1,5 +1,6 @@
 /** The parts of the agent that clients' actions use. A command cannot be started through another part than `exec`, which counts it. */
-import type { Agent, FileVerbs } from "../agent/agent.ts";
+import type { Agent, Command, FileVerbs } from "../agent/agent.ts";
+import type { Variables } from "./envs.ts";
 
 export interface AgentParts {
   exec: Pick<Agent, "run" | "start">;
@@ -8,23 +9,37 @@ export interface AgentParts {
   files: Pick<Agent, keyof FileVerbs>;
 }
 
-/** `begin` is called when a command was sent to the guest; the function that it returns, when `use` is disposed. */
-export function partsOf(agent: Agent, begin: () => () => void, use: DisposableStack): AgentParts {
+export interface PartsOptions {
+  /** Called when a command was sent to the guest; the function that it returns, when `use` is disposed. */
+  begin: () => () => void;
+  use: DisposableStack;
+  /** Variables of every command and terminal; a command's own go before them. */
+  envs: () => Variables;
+}
+
+export function partsOf(agent: Agent, { begin, use, envs }: PartsOptions): AgentParts {
+  const withEnvs = (command: Command): Command => {
+    const variables = envs();
+    return Object.keys(variables).length === 0 ? command : { ...command, envs: { ...variables, ...command.envs } };
+  };
   return {
     exec: {
       run(command, sink) {
-        const stream = agent.run(command, sink);
+        const stream = agent.run(withEnvs(command), sink);
         use.defer(begin());
         return stream;
       },
       start(command, signal) {
-        const started = agent.start(command, signal);
+        const started = agent.start(withEnvs(command), signal);
         use.defer(begin());
         return started;
       },
     },
     processes: agent,
-    pty: agent,
+    pty: {
+      pty: (command, ...rest) => agent.pty(withEnvs(command), ...rest),
+      connect: (...session) => agent.connect(...session),
+    },
     files: agent,
   };
 }

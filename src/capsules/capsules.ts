@@ -9,6 +9,7 @@ import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
+import { type Envs, requireSmall } from "./envs.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
@@ -44,6 +45,7 @@ export interface CapsulesOptions {
   activity: Activity;
   clock: Clock;
   quotas: Quotas;
+  envs: Envs;
   disk: Pick<DiskLimiter, "requireWritable">;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
@@ -61,7 +63,7 @@ export class Capsules {
 
   /**
    * Inserts the row, in one transaction with `alongside`, and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
-   * "name_taken", "invalid_request" for the labels, "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
+   * "name_taken", "invalid_request" for labels and envs, "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
    */
   async create(
     teamId: string,
@@ -71,6 +73,8 @@ export class Capsules {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     const labels = encodeLabels(request.labels ?? {});
+    const { envs = {} } = request;
+    requireSmall(envs);
     const name = request.name ?? null;
     this.#requireFree(teamId, name);
     using stack = new DisposableStack();
@@ -82,7 +86,11 @@ export class Capsules {
     const id = host.reserve(origin, { vcpus, memoryMb }) ?? newCapsuleId();
     const row = newRow({ id, teamId, storage, vcpus, memoryMb }, { ...request, labels }, clock.now());
     try {
-      if (!store.insert(row, () => alongside(this.#view(row)))) throw new Error(`the random id ${row.id} was taken`);
+      const isNew = store.insert(row, () => {
+        this.#options.envs.keep(row.id, envs);
+        alongside(this.#view(row));
+      });
+      if (!isNew) throw new Error(`the random id ${row.id} was taken`);
     } catch (error) {
       await host.remove(row.id);
       throw error;
@@ -186,7 +194,7 @@ export class Capsules {
         for (const end of ends) end();
       };
     };
-    return await work(partsOf(guest.agent, begin, use)[action]);
+    return await work(partsOf(guest.agent, { begin, use, envs: () => this.#options.envs.of(id) })[action]);
   }
 
   /** Throws CapsuleError("no_space") while files cannot be sent to the team's capsules. */
@@ -224,6 +232,7 @@ export class Capsules {
     const { host, quotas, transitions, store } = this.#options;
     using admitted = await host.admitRestore(teamId, id, this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
+    this.#options.envs.require(id);
     quotas.requireResume(teamId, row);
     const resuming = store.setIntentUnsynced(row, "resume");
     return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming, admitted)));

@@ -1,4 +1,5 @@
 /** The row of a new capsule. */
+import type { Variables } from "./envs.ts";
 import { type Labels, type PolicyChange, policiesOf } from "./settings.ts";
 import type { Capsule } from "./store.ts";
 
@@ -6,6 +7,8 @@ export interface CreateRequest extends PolicyChange {
   /** Default: none. */
   name?: string | undefined;
   labels?: Labels | undefined;
+  /** Variables of every command and terminal. Default: none. */
+  envs?: Variables | undefined;
   template: string;
   vcpus: number;
   memoryMb: number;

@@ -95,6 +95,15 @@ export class CapsuleStore {
     this.#rows.setUrlSecret(id, secret);
   }
 
+  /** Sealed; undefined: none. */
+  envs(id: string): Uint8Array | undefined {
+    return this.#rows.envs(id);
+  }
+
+  setEnvs(id: string, sealed: Uint8Array): void {
+    this.#rows.setEnvs(id, sealed);
+  }
+
   ofTeam(teamId: string): Capsule[] {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }

@@ -1,6 +1,7 @@
 /** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
 import type { Capsule, CapsuleChange, CapsulePolicies, CapsuleStatus, DeadlineAction } from "../sdk/sdk.ts";
 import { type Call, secondsIn, UsageError } from "./command.ts";
+import { environment } from "./exec.ts";
 import { exitCodes, report } from "./failures.ts";
 import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
@@ -14,6 +15,7 @@ export async function create(call: Call): Promise<number> {
   const capsule = await client.create({
     ...(name === undefined ? {} : { name }),
     labels: Object.fromEntries(call.list("label").map(labelOf)),
+    envs: environment(call.list("env")),
     ...(template === undefined ? {} : { template }),
     ...(vcpus === undefined ? {} : { vcpus }),
     ...(memoryMb === undefined ? {} : { memoryMb }),

@@ -16,13 +16,14 @@ const commandOptions = {
 export const commands: Commands = {
   create: {
     usage:
-      "[--name NAME] [--label KEY=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout TIME] " +
+      "[--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout TIME] " +
       "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0, the default, is none.",
     options: {
       name: { value: "NAME", meaning: "a name that stands for the id; unique in the team" },
       label: { value: "KEY=VALUE", isList: true, meaning: "a note of your own, for ls --label" },
+      env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "a variable of every command and terminal in it" },
       template: { value: "NAME", short: "t", meaning: `template to start from; default: ${createDefaults.template}` },
       vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
       memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },

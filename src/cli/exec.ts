@@ -142,7 +142,7 @@ export function commandOptions(call: Call): { envs: Record<string, string>; cwd?
   };
 }
 
-function environment(pairs: string[]): Record<string, string> {
+export function environment(pairs: string[]): Record<string, string> {
   return Object.fromEntries(
     pairs.map((pair) => {
       const [, name, value] = /^([^=]+)=(.*)$/s.exec(pair) ?? [];

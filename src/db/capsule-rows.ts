@@ -45,6 +45,8 @@ export class CapsuleRows {
   readonly #counts: StatementSync;
   readonly #urlSecret: StatementSync;
   readonly #setUrlSecret: StatementSync;
+  readonly #envs: StatementSync;
+  readonly #setEnvs: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
   constructor(database: Database) {
@@ -88,6 +90,8 @@ export class CapsuleRows {
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
     this.#urlSecret = database.prepare("SELECT url_secret AS secret FROM capsules WHERE id = ?");
     this.#setUrlSecret = database.prepare("UPDATE capsules SET url_secret = ? WHERE id = ? AND url_secret IS NULL");
+    this.#envs = database.prepare("SELECT envs FROM capsules WHERE id = ?");
+    this.#setEnvs = database.prepare("UPDATE capsules SET envs = ? WHERE id = ?");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
     );
@@ -251,6 +255,15 @@ export class CapsuleRows {
   /** Sets the secret of a capsule that has none. */
   setUrlSecret(id: string, secret: Uint8Array): void {
     this.#setUrlSecret.run(secret, id);
+  }
+
+  /** Sealed; undefined: none. */
+  envs(id: string): Uint8Array | undefined {
+    return (this.#envs.get(id) as { envs: Uint8Array | null } | undefined)?.envs ?? undefined;
+  }
+
+  setEnvs(id: string, sealed: Uint8Array): void {
+    this.#setEnvs.run(sealed, id);
   }
 
   remove(id: string): void {

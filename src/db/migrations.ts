@@ -166,6 +166,10 @@ export const steps = [
   ) VIRTUAL;
   CREATE INDEX capsules_by_deadline ON capsules (due_at) WHERE due_at IS NOT NULL;
   `,
+  // Environment variables of a capsule, sealed under secret.key; null: none.
+  `
+  ALTER TABLE capsules ADD COLUMN envs BLOB;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -1,6 +1,6 @@
 /** The limits that no setting changes, for GET /v1/limits, each from the constant that enforces it. */
 import { guestLimits } from "../agent/guest-limits.ts";
-import { labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
+import { envsMaxBytes, labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import { archivePathsMax } from "../wire/file.ts";
 import { urlMaxSec } from "../wire/file-url.ts";
@@ -70,6 +70,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     process_list_max_bytes: guestLimits.processListingBytes,
     labels_max: labelsMax,
     label_value_max_bytes: labelValueMaxBytes,
+    envs_max_bytes: envsMaxBytes,
     list_page_max: listPageMax,
     idempotency_keep_sec: idempotencyKeepSec,
     idempotency_keys_max: idempotencyKeysMax,

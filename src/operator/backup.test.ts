@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
 import { newCapsuleId } from "../capsules/ids.ts";
@@ -6,6 +8,7 @@ import type { Intent, Status } from "../capsules/lifecycle.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
+import { SecretKey, secretKeyName } from "../secret.ts";
 import { Teams } from "../teams/teams.ts";
 import { backup } from "./backup.ts";
 
@@ -30,8 +33,10 @@ test("a capsule that cannot be copied is in error in the backup, and an unfinish
   t.mock.method(console, "log", () => {});
   await inNewDataFolder(async (dataDir) => {
     fill(dataDir);
+    SecretKey.ofFolder(dataDir);
     const target = `${dataDir}-copy`;
     assert.equal(await backup({ words: [target] }), 0);
+    assert.deepEqual(readFileSync(join(target, secretKeyName)), readFileSync(join(dataDir, secretKeyName)));
     const copy = openDatabase(databasePath(target));
     const rows = new CapsuleRows(copy).all();
     copy.close();

@@ -16,6 +16,7 @@ import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TemplateRows } from "../db/template-rows.ts";
 import { capsuleParts } from "../host/disk/capsule-folder.ts";
+import { secretKeyName } from "../secret.ts";
 
 const run = promisify(execFile);
 
@@ -60,7 +61,7 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
       else left += 1;
       if (!isKept) copiedRows.change(row.id, row.revision, lost);
     }
-    copyKey(dataDir, target);
+    copyKeys(dataDir, target);
     return { kept, left };
   } finally {
     copy.close();
@@ -106,8 +107,9 @@ async function copyTree(from: string, to: string): Promise<void> {
   await run("cp", ["--archive", "--reflink=auto", "--sparse=always", "--no-target-directory", from, to]);
 }
 
-function copyKey(dataDir: string, target: string): void {
-  const key = join(dataDir, "api-key");
-  if (!existsSync(key)) return;
-  writeFileSync(join(target, "api-key"), readFileSync(key), { mode: 0o600 });
+function copyKeys(dataDir: string, target: string): void {
+  for (const name of ["api-key", secretKeyName]) {
+    const key = join(dataDir, name);
+    if (existsSync(key)) writeFileSync(join(target, name), readFileSync(key), { mode: 0o600 });
+  }
 }

@@ -10,6 +10,8 @@ export interface CreateOptions extends CapsulePolicies {
   name?: string;
   /** The team's own notes, for `list`. */
   labels?: Record<string, string>;
+  /** Variables of every command and terminal; a command's own go before them. They are kept encrypted and in no answer. */
+  envs?: Record<string, string>;
   /** Default: `minimal`. */
   template?: string;
   /** Default: 1. A snapshot template brings its own. */
@@ -41,11 +43,11 @@ export async function createOnce<Handle extends Made>(
   options: CreateOptions,
   handleOf: (info: { id: string }) => Handle,
 ): Promise<Handle> {
-  const { name, labels, template, vcpus, memoryMb, wait = true, idempotencyKey, signal, ...rest } = options;
+  const { name, labels, envs, template, vcpus, memoryMb, wait = true, idempotencyKey, signal, ...rest } = options;
   const { policies, ...unknown } = splitPolicies(rest);
   refuseUnknown("create", unknown);
   signal?.throwIfAborted();
-  const json = snakeKeys({ name, labels, template, vcpus, memoryMb, ...policies });
+  const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, ...policies });
   const request = onceOnly("/v1/capsules", json, idempotencyKey);
   const ask = async (call: CallOptions) => handleOf(await transport.json<{ id: string }>({ ...request, ...call }));
   let capsule: Handle | undefined;

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "../../test/fakes/fake-clock.ts";
 import { openDatabase } from "../db/database.ts";
 import { IdempotencyRows } from "../db/idempotency-rows.ts";
+import { SecretKey } from "../secret.ts";
 import { idempotencyKeysMax } from "../wire/idempotency.ts";
 import { type FirstRequest, Idempotency, type KeyedRequest } from "./idempotency.ts";
 
@@ -12,7 +13,7 @@ const answer = { status: 201, answer: '{"id":"cl-1"}' };
 
 function fresh(database = openDatabase(":memory:"), clock = new FakeClock()) {
   const rows = new IdempotencyRows(database);
-  const idempotency = new Idempotency(rows, () => clock.now());
+  const idempotency = new Idempotency(rows, new SecretKey(Buffer.alloc(32, 7)), () => clock.now());
   const begin = (more: Partial<KeyedRequest> = {}, signal = never) =>
     idempotency.begin({ teamId: "blue", route: "/v1/capsules", key: "k", bodyHash: "a", ...more }, signal);
   const first = async (more: Partial<KeyedRequest> = {}): Promise<FirstRequest> => {

@@ -3,6 +3,7 @@
  * kept in the transaction of the change itself: a server that ends in between has either both or none.
  */
 import type { IdempotencyId, IdempotencyRows } from "../db/idempotency-rows.ts";
+import type { SecretKey } from "../secret.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { idempotencyKeepSec, idempotencyKeysMax } from "../wire/idempotency.ts";
 
@@ -54,11 +55,13 @@ export class FirstRequest {
 
 export class Idempotency {
   readonly #rows: IdempotencyRows;
+  readonly #secret: Pick<SecretKey, "fingerprint">;
   readonly #now: () => number;
   readonly #underWay = new Map<string, { bodyHash: string; ended: Promise<void> }>();
 
-  constructor(rows: IdempotencyRows, now: () => number) {
+  constructor(rows: IdempotencyRows, secret: Pick<SecretKey, "fingerprint">, now: () => number) {
     this.#rows = rows;
+    this.#secret = secret;
     this.#now = now;
   }
 
@@ -66,7 +69,9 @@ export class Idempotency {
    * Resolves with the answer that is kept for the request, or as the first one with its key; waits while another one with the key
    * is under way. Rejects with "conflict" when the key was used with another body, and with the signal's reason.
    */
-  async begin(request: KeyedRequest, signal: AbortSignal): Promise<Begun> {
+  async begin(asked: KeyedRequest, signal: AbortSignal): Promise<Begun> {
+    // A body may have variables, which a plain hash would let be guessed.
+    const request = { ...asked, bodyHash: this.#secret.fingerprint(asked.bodyHash) };
     const id = JSON.stringify([request.teamId, request.route, request.key]);
     for (;;) {
       const other = this.#underWay.get(id);

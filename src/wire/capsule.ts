@@ -2,7 +2,7 @@
 import Type, { type Static } from "typebox";
 import { capsuleNamePattern, createDefaults, policyDefaults } from "./defaults.ts";
 import type { Limits } from "./limits.ts";
-import { Nullable, Text, Timestamp } from "./schema.ts";
+import { Environment, Nullable, Text, Timestamp } from "./schema.ts";
 
 export const capsuleStatuses = ["pending", "starting", "running", "paused", "stopped", "error"] as const;
 export type CapsuleStatus = (typeof capsuleStatuses)[number];
@@ -18,6 +18,9 @@ export const labelsMax = 32;
 /** UTF-8. */
 export const labelValueMaxBytes = 256;
 export const labelKeyPattern = "^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$";
+
+/** Names and values of a capsule's variables together, UTF-8. */
+export const envsMaxBytes = 65_536;
 
 const nameMeaning =
   "1 to 63 of a–z, 0–9 and - within, not beginning with cl-; unique in the team while the capsule exists.";
@@ -61,6 +64,12 @@ export function CreateCapsuleBody(limits: Limits) {
         description: labelsMeaning,
       }),
     ),
+    envs: Type.Optional({
+      ...Environment,
+      description:
+        `Variables of every command and terminal, at most ${envsMaxBytes} bytes together; a command's own go before them. They are kept ` +
+        "encrypted and in no answer.",
+    }),
     template: Type.Optional(Text({ maxLength: 10_000, default: createDefaults.template })),
     vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: limits.vcpus_max, default: createDefaults.vcpus })),
     memory_mb: Type.Optional(

@@ -151,6 +151,7 @@ const fixedLimits = {
   process_list_max_bytes: "command lines of one listing of processes; of further processes only the name is told",
   labels_max: "labels of a capsule",
   label_value_max_bytes: "UTF-8 of a label's value",
+  envs_max_bytes: "names and values of a capsule's envs together, UTF-8",
   list_page_max: "capsules of one page of a listing",
   idempotency_keep_sec: "how long the first answer to a request with an Idempotency-Key is kept",
   idempotency_keys_max: "answers of one team that are kept for their Idempotency-Keys; the oldest go first",

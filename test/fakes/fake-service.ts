@@ -5,6 +5,7 @@ import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import type { Services } from "../../src/http/services.ts";
 import type { Log } from "../../src/log.ts";
+import { SecretKey } from "../../src/secret.ts";
 import { buildService, type Observers, openRecords } from "../../src/service.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { FakeHost } from "./fake-host.ts";
@@ -30,6 +31,7 @@ export interface FakeServiceOptions {
   host?: FakeHost;
   /** A second one on the database and host of the first is the daemon's next life. */
   database?: Database;
+  secret?: SecretKey;
   clock?: FakeClock;
   log?: Log;
   quotas?: Partial<QuotaLimits>;
@@ -40,8 +42,8 @@ export interface FakeServiceOptions {
 
 export function fakeService(options: FakeServiceOptions = {}) {
   const { host = new FakeHost(), database = openDatabase(":memory:"), clock = new FakeClock(), log = silent } = options;
-  const { auditEntriesMax = 1_000_000 } = options;
-  const records = openRecords({ database, clock, log, auditEntriesMax, auditKeepMs: 1e9 });
+  const { auditEntriesMax = 1_000_000, secret = new SecretKey(Buffer.alloc(32, 7)) } = options;
+  const records = openRecords({ database, secret, clock, log, auditEntriesMax, auditKeepMs: 1e9 });
   const service = buildService({
     ...{ records, host, clock, log },
     step() {},

@@ -46,7 +46,14 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
       schema: {
         operationId: "createCapsule",
         summary: "Create a capsule",
-        example: { template: "minimal", name: "web", labels: { env: "test" }, memory_mb: 512, timeout_sec: 600 },
+        example: {
+          template: "minimal",
+          name: "web",
+          labels: { env: "test" },
+          envs: { CI: "1" },
+          memory_mb: 512,
+          timeout_sec: 600,
+        },
         body: CreateCapsuleBody(limits),
         querystring: CreateWaitQuery(limits),
         headers: IdempotencyHeaders,
@@ -59,6 +66,7 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
       const asked = {
         name: body.name,
         labels: body.labels,
+        envs: body.envs,
         template: body.template ?? createDefaults.template,
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,

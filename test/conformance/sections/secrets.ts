@@ -27,7 +27,8 @@ export const secrets = section(import.meta, "secrets", () => {
 
   before(async () => {
     if (skip !== false) return;
-    [capsule, paused] = await Promise.all([client.capsule(), client.capsule()]);
+    [capsule, paused] = await Promise.all([client.capsule({ envs: { KEPT: marker } }), client.capsule({ envs })]);
+    assert.equal(await capsule.sh("printenv KEPT"), marker);
     await paused.pause();
     await capsule.exec({ cmd: "sleep", args: ["7001"], envs, background: true });
     await capsule.run("true", [marker], { envs });
