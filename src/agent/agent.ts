@@ -210,6 +210,36 @@ export interface Upload {
   cancel(): void;
 }
 
+export interface WatchRequest {
+  path: string;
+  /** The directories below it too. */
+  recursive: boolean;
+  directoriesMax: number;
+}
+
+/** Paths are absolute, and those of the directory or below it. */
+export type GuestChange =
+  | { event: "create" | "write" | "remove" | "chmod"; path: string }
+  | { event: "rename"; path: string; to: string };
+
+/** `overflow`: changes were lost. `end`: the directory is gone. */
+export type TakenChange = GuestChange | "overflow" | "end";
+
+export interface ChangeSink {
+  /** Every change from now on follows. */
+  watching(): void;
+  /** There may be something to take. */
+  available(): void;
+  failed(error: Error): void;
+}
+
+export interface ChangeStream {
+  /** The next change; undefined: there is none yet. The guest gets credit for what is taken, and what it does not get in time it loses. */
+  take(): TakenChange | undefined;
+  /** The sink gets no further calls. */
+  cancel(): void;
+}
+
 /** Saving and restoring the VM. */
 export interface PowerVerbs {
   probe(): Promise<void>;
@@ -262,6 +292,8 @@ export interface FileVerbs {
   move(move: FileMove, signal?: AbortSignal): Promise<GuestEntry>;
   chmod(path: string, mode: number, recursive: boolean, signal?: AbortSignal): Promise<void>;
   chown(path: string, owners: FileOwners, recursive: boolean, signal?: AbortSignal): Promise<void>;
+  /** A link at the end is refused. */
+  watch(request: WatchRequest, sink: ChangeSink): ChangeStream;
 }
 
 /** A verb that the agent does not list in its WELCOME rejects, or fails its sink, with CapsuleError("conflict"). */

@@ -5,6 +5,8 @@ import type {
   Agent,
   ArchiveRequest,
   ByteRange,
+  ChangeSink,
+  ChangeStream,
   Command,
   CommandStream,
   Exit,
@@ -27,6 +29,7 @@ import type {
   Started,
   Upload,
   Wake,
+  WatchRequest,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { downloadArchive, downloadFile, downloadLog } from "./download.ts";
@@ -56,6 +59,7 @@ import {
   wakeRequest,
 } from "./protocol.ts";
 import { FileUpload } from "./upload.ts";
+import { WatchStream } from "./watch.ts";
 
 export interface ConnectOptions {
   /** For connecting and the handshake together. */
@@ -214,6 +218,10 @@ class Connection implements Agent {
 
   chown(path: string, owners: FileOwners, recursive: boolean, signal?: AbortSignal): Promise<void> {
     return this.#channel.call(Verb.CHOWN, chownRequest(path, owners, recursive), decodeEmpty, signal);
+  }
+
+  watch(asked: WatchRequest, sink: ChangeSink): ChangeStream {
+    return new WatchStream(this.#channel, asked, sink);
   }
 
   close(reason?: Error): void {

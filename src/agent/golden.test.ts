@@ -46,6 +46,7 @@ import {
   windowRecord,
 } from "./protocol.ts";
 import { RecordReader, type RecordWriter } from "./records.ts";
+import { decodeWatchingEvent, readChange, watchRequest } from "./watch.ts";
 
 const { HELLO, WELCOME, OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;
 const epoch = 0xb70c;
@@ -137,6 +138,7 @@ const encoded: Record<string, Buffer> = {
   open_archive: open(32, archiveRequest({ paths: ["/root/a", "/root/b c"], base: "/root" })),
   open_archive_whole: open(33, archiveRequest({ paths: ["/etc"] })),
   open_extract: open(34, request(Verb.EXTRACT).str("/root/to")),
+  open_watch: open(38, watchRequest({ path: "/root/a", recursive: true, directoriesMax: 8_192 })),
   open_more: frame(OPEN, 20, twoParts.subarray(0, 9), moreFlag),
   open_rest: frame(OPEN, 20, twoParts.subarray(9)),
   data_main: frame(DATA, 12, Buffer.from([3])),
@@ -202,6 +204,7 @@ const execAsVerbs = new Set([...stdinVerbs, 25]);
 const outputVerbs = new Set([...execAsVerbs, 26, 27]);
 const archiveVerbs = new Set([...outputVerbs, 43, 44]);
 const fileVerbs = new Set([...archiveVerbs, 37, 38, 39, 40, 41, 42]);
+const processVerbs = new Set([...fileVerbs, 28]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -213,13 +216,8 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_output: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: outputVerbs }],
   welcome_archives: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: archiveVerbs }],
   welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: fileVerbs }],
-  welcome_list_processes: [
-    WELCOME,
-    0,
-    0,
-    (p) => decodeWelcome(p, nonce),
-    { ...welcome, verbs: new Set(Object.values(Verb)) },
-  ],
+  welcome_list_processes: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: processVerbs }],
+  welcome_watch: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],
@@ -227,6 +225,21 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   event_started: [EVENT, 0, 5, decodeStartedEvent, { pid: 4242, tag: "proc-0011aabb" }],
   event_position: [EVENT, 0, 27, decodePositionEvent, { offset: 5_000_000_000 }],
   event_kept: [EVENT, 0, 28, decodeKeptEvent, { size: 1_048_576, dropped: 4_294_967_296 }],
+  event_watching: [EVENT, 0, 38, decodeWatchingEvent, "/root/a"],
+  data_changes: [
+    DATA,
+    0,
+    38,
+    list(readChange),
+    [
+      { event: "create", path: "/root/a/b" },
+      { event: "write", path: "/root/a/b" },
+      { event: "rename", path: "/root/a/b", to: "/root/a/c\u{10f8ff}" },
+      { event: "chmod", path: "/root/a" },
+      "overflow",
+      { event: "remove", path: "/root/a" },
+    ],
+  ],
   event_opened: [EVENT, 0, 14, decodeOpenedEvent, { size: 4_294_967_296 }],
   result_empty: [RESULT, 0, 1, decodeEmpty, undefined],
   result_woken: [RESULT, 0, 2, decodeWoken, ["/etc/hosts cannot be written: Read-only file system"]],

@@ -71,6 +71,11 @@ const truths: [stream: number, type: number, payload: Uint8Array, flags?: number
   [11, DATA, Buffer.alloc(10)],
   [11, END, endRecord(10)],
   [11, RESULT, emptyRecord],
+  [12, EVENT, new RecordWriter().u16(35).str("/x").finish()],
+  [12, DATA, new RecordWriter().u8(0).str("/x/y").u8(0).u8(5).str("").u8(0).bare()],
+  [12, DATA, new RecordWriter().u8(3).str("/x/y").bare()],
+  [12, DATA, new RecordWriter().u8(1).str("/x").bare()],
+  [12, RESULT, emptyRecord],
 ];
 const plausible = fc.constantFrom(...truths);
 const spoken = ([stream, type, payload, flags = 0]: (typeof truths)[number]) => ({
@@ -84,7 +89,7 @@ const forged = fc.record({
   type: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 4, max: 9 }) }, fc.nat(255)),
   flags: fc.oneof({ weight: 8, arbitrary: fc.constantFrom(0, 0, 1, 2) }, fc.nat(255)),
   otherEpoch: fc.integer({ min: 0, max: 9 }).map((n) => n === 0),
-  stream: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 1, max: 11 }) }, fc.nat(0xffff_ffff)),
+  stream: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 1, max: 12 }) }, fc.nat(0xffff_ffff)),
   payload: fc.oneof(
     plausible.map(([, , payload]) => payload),
     fc.uint8Array({ maxLength: 80 }),
@@ -124,6 +129,22 @@ function callEverything(agent: Agent): Promise<unknown>[] {
     agent.logs({ pid: 7 }, { stream: "both" }).then(async ({ body }) => {
       for await (const chunk of body) assert.ok(chunk.length > 0);
     }),
+  );
+  const { promise, resolve } = Promise.withResolvers<void>();
+  ends.push(promise);
+  const watch = agent.watch(
+    { path: "/x", recursive: true, directoriesMax: 10 },
+    {
+      watching() {},
+      available() {
+        for (let change = watch.take(); change !== undefined; change = watch.take()) {
+          if (change !== "end") continue;
+          resolve();
+          return;
+        }
+      },
+      failed: () => resolve(),
+    },
   );
   return ends;
 }

@@ -50,6 +50,7 @@ export const Verb = {
   READ_RANGE: 42,
   ARCHIVE: 43,
   EXTRACT: 44,
+  WATCH: 45,
 } as const;
 
 export type Verb = (typeof Verb)[keyof typeof Verb];
@@ -71,6 +72,7 @@ export const EventKind = {
   OPENED: 32,
   TARGET: 33,
   ATTRIBUTES: 34,
+  WATCHING: 35,
 } as const;
 
 const noticeHalting = 1;

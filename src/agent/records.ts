@@ -189,14 +189,16 @@ export class RecordReader {
   }
 
   /** A name or path as the API has it, see wire/file-names.ts. */
-  path(): string {
-    const bytes = this.bytes();
+  path(maxBytes = Number.POSITIVE_INFINITY): string {
+    const length = this.u32();
+    if (length > maxBytes) throw new ProtocolError(`a path of ${length} bytes`);
+    const bytes = this.raw(length);
     const isPlain = isUtf8(bytes) && !bytes.includes(standInByte);
     return isPlain ? bytes.toString() : nameFromBytes(bytes);
   }
 
-  optionalPath(): string | undefined {
-    return this.#isPresent() ? this.path() : undefined;
+  optionalPath(maxBytes?: number): string | undefined {
+    return this.#isPresent() ? this.path(maxBytes) : undefined;
   }
 
   strs(): string[] {

@@ -143,11 +143,12 @@ impl Agent {
             Source::Port => self.port.ready(readable, writable),
             Source::Listener => self.accept(),
             Source::Signals => self.read_signals(),
-            Source::Workers => self.dispatcher.take_reports(),
+            Source::Workers => self.dispatcher.take_reports(&self.epoll),
             Source::Session(key, index) => {
                 let sessions = self.dispatcher.supervisor().sessions();
                 sessions.note_readable(key, index, readable);
             }
+            Source::Job(stream) => self.dispatcher.note_job(stream),
             Source::Orphan(key) => self.orphans.discard(key),
         }
     }

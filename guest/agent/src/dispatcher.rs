@@ -281,8 +281,12 @@ impl Dispatcher {
         self.supervisor.pump_ready(&mut self.streams);
     }
 
-    pub fn take_reports(&mut self) {
-        self.tasks.take_reports(&mut self.streams);
+    pub fn take_reports(&mut self, epoll: &Epoll) {
+        self.tasks.take_reports(&mut self.streams, epoll);
+    }
+
+    pub fn note_job(&mut self, stream: u32) {
+        self.tasks.note_readable(stream, &self.streams);
     }
 
     /// Leaves nothing running, if that is possible within the time.

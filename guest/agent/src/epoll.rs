@@ -18,6 +18,8 @@ pub enum Source {
     Session(u32, u8),
     /// A pipe of a command that is over, which another process may still write to.
     Orphan(u32),
+    /// The descriptor of the job of this stream.
+    Job(u32),
 }
 
 impl Source {
@@ -29,6 +31,7 @@ impl Source {
             Source::Workers => (4, 0, 0),
             Source::Session(key, index) => (5, key, index),
             Source::Orphan(key) => (6, key, 0),
+            Source::Job(stream) => (7, stream, 0),
         };
         kind << 40 | u64::from(index) << 32 | u64::from(key)
     }
@@ -43,6 +46,7 @@ impl Source {
             4 => Some(Source::Workers),
             5 => Some(Source::Session(key, index)),
             6 => Some(Source::Orphan(key)),
+            7 => Some(Source::Job(key)),
             _ => None,
         }
     }
@@ -93,6 +97,17 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN, source)
     }
 
+    /// Reports input once, at once if there is some.
+    pub fn watch_once(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        const ONCE: i32 = libc::EPOLLIN | libc::EPOLLONESHOT;
+        match self.control(libc::EPOLL_CTL_MOD, fd, ONCE, source) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                self.control(libc::EPOLL_CTL_ADD, fd, ONCE, source)
+            }
+            changed => changed,
+        }
+    }
+
     fn control(&self, operation: i32, fd: RawFd, events: i32, source: Source) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: events as u32,
@@ -131,6 +146,7 @@ mod tests {
             Source::Session(u32::MAX, 255),
             Source::Session(0, 1),
             Source::Orphan(7),
+            Source::Job(8),
         ] {
             assert_eq!(Source::from_token(source.token()), Some(source));
         }

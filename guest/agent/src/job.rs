@@ -1,6 +1,8 @@
 //! A job: work that may block, such as a file verb, done in bounded steps by worker threads. Between steps it is with the
 //! loop, which decides whether it may continue: while its data waits for the host, it may not.
 
+use std::os::fd::RawFd;
+
 use crate::files::attributes::Attributes;
 use crate::protocol::Failure;
 
@@ -46,6 +48,8 @@ pub enum Next {
     Continue,
     /// Another step, as soon as there is input.
     Await,
+    /// Another step, as soon as the job's descriptor is readable.
+    AwaitEvents,
     Done {
         /// An END follows the data.
         has_end: bool,
@@ -57,4 +61,8 @@ pub enum Next {
 /// Does a bounded part of the work in each step. Dropping a job undoes what is unfinished.
 pub trait Job: Send {
     fn step(&mut self, inputs: Vec<Input>) -> Progress;
+
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
 }

@@ -73,6 +73,7 @@ verbs! {
     ReadRange = 42,
     Archive = 43,
     Extract = 44,
+    Watch = 45,
 }
 
 impl Verb {
@@ -96,6 +97,7 @@ pub mod event {
     pub const OPENED: u16 = 32;
     pub const TARGET: u16 = 33;
     pub const ATTRIBUTES: u16 = 34;
+    pub const WATCHING: u16 = 35;
 }
 
 pub mod notice {

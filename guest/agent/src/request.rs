@@ -103,7 +103,8 @@ impl<'a> Request<'a> {
             | Verb::WriteAs
             | Verb::ReadRange
             | Verb::Archive
-            | Verb::Extract => Request::File(FileRequest::read(verb, &mut fields)?),
+            | Verb::Extract
+            | Verb::Watch => Request::File(FileRequest::read(verb, &mut fields)?),
         };
         fields.finish()?;
         Ok(request)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 
+use crate::epoll::{Epoll, Source};
 use crate::frames::MAX_PAYLOAD_BYTES;
 use crate::job::{Input, Job, Next};
 use crate::protocol::{channel, Code, Failure};
@@ -24,7 +25,16 @@ struct Task {
     /// `None` while a thread has it.
     job: Option<Box<dyn Job>>,
     inputs: Vec<Input>,
-    awaits_input: bool,
+    awaits: Awaited,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Room for its data.
+    Room,
+    Input,
+    /// Its descriptor.
+    Events,
 }
 
 pub struct Tasks {
@@ -67,7 +77,7 @@ impl Tasks {
             ticket,
             job: Some(job),
             inputs: Vec::new(),
-            awaits_input: false,
+            awaits: Awaited::Room,
         };
         self.tasks.insert(stream, task);
         streams.set_role(stream, Role::Work);
@@ -101,15 +111,26 @@ impl Tasks {
         let Some(task) = self.tasks.get_mut(&stream) else {
             return;
         };
-        let can_continue = if task.awaits_input {
-            !task.inputs.is_empty()
-        } else {
-            let queued = streams.queued(stream);
-            queued == 0 || queued < QUEUE_BYTES && !streams.is_congested()
+        let can_continue = match task.awaits {
+            Awaited::Input => !task.inputs.is_empty(),
+            Awaited::Events => false,
+            Awaited::Room => {
+                let queued = streams.queued(stream);
+                queued == 0 || queued < QUEUE_BYTES && !streams.is_congested()
+            }
         };
         if let Some(job) = task.job.take_if(|_| can_continue) {
             let inputs = std::mem::take(&mut task.inputs);
             self.workers.step(task.ticket, job, inputs);
+        }
+    }
+
+    /// The descriptor of the stream's job may be readable.
+    pub fn note_readable(&mut self, stream: u32, streams: &Streams) {
+        let task = self.tasks.get_mut(&stream);
+        if let Some(task) = task.filter(|task| task.awaits == Awaited::Events) {
+            task.awaits = Awaited::Room;
+            self.advance(stream, streams);
         }
     }
 
@@ -129,13 +150,13 @@ impl Tasks {
         }
     }
 
-    pub fn take_reports(&mut self, streams: &mut Streams) {
+    pub fn take_reports(&mut self, streams: &mut Streams, epoll: &Epoll) {
         for report in self.workers.take_reports() {
-            self.take_report(report, streams);
+            self.take_report(report, streams, epoll);
         }
     }
 
-    fn take_report(&mut self, report: Report, streams: &mut Streams) {
+    fn take_report(&mut self, report: Report, streams: &mut Streams, epoll: &Epoll) {
         let stream = report.ticket.stream;
         let task = self.tasks.get_mut(&stream);
         let Some(task) = task.filter(|task| task.ticket == report.ticket) else {
@@ -143,7 +164,12 @@ impl Tasks {
             return;
         };
         let progress = report.progress;
-        task.awaits_input = matches!(progress.next, Next::Await);
+        task.awaits = match progress.next {
+            Next::Await => Awaited::Input,
+            Next::AwaitEvents => Awaited::Events,
+            _ => Awaited::Room,
+        };
+        let descriptor = report.job.descriptor();
         task.job = Some(report.job);
         if let Some(event) = progress.event {
             streams.event(stream, &event);
@@ -152,6 +178,14 @@ impl Tasks {
         streams.consumed(stream, progress.consumed);
         match progress.next {
             Next::Continue | Next::Await => self.advance(stream, streams),
+            Next::AwaitEvents => {
+                let fd = descriptor.unwrap_or(-1);
+                if let Err(error) = epoll.watch_once(fd, Source::Job(stream)) {
+                    let message = format!("the events cannot be awaited: {error}");
+                    streams.fail(stream, &Failure::new(Code::Internal, message));
+                    self.end(stream);
+                }
+            }
             Next::Done { has_end, result } => {
                 if has_end {
                     streams.end_with_result(stream, result);

@@ -125,6 +125,9 @@ fn valid_frames() -> Vec<HostFrame> {
         open(23, Verb::Extract, |to| to.str("/tmp")),
         frame(DATA, 23, vec![0; 1_024]),
         frame(END, 23, total(1_024)),
+        open(25, Verb::Watch, |to| to.str("/tmp").u8(1).u32(1_000)),
+        open(26, Verb::Watch, |to| to.str("/etc").u8(0).u32(1)),
+        frame(CANCEL, 26, empty()),
         open(17, Verb::Wake, |to| {
             to.u64(1)
                 .str([9; 32])

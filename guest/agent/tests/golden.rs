@@ -8,6 +8,8 @@ use capsule_agent::files::attributes::Attributes;
 use capsule_agent::files::entries::entry;
 use capsule_agent::files::reading::Range;
 use capsule_agent::files::request::FileRequest;
+use capsule_agent::files::watching::changes::{record, Kind};
+use capsule_agent::files::watching::watching_event;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader, Writer};
@@ -63,6 +65,19 @@ fn payload(frames: &BTreeMap<String, Vec<u8>>, name: &str) -> (u8, u8, u32, Vec<
     )
 }
 
+fn changes() -> Vec<u8> {
+    let (top, file) = (b"/root/a", b"/root/a/b");
+    let records = [
+        record(Kind::Create, file, None),
+        record(Kind::Write, file, None),
+        record(Kind::Rename, file, Some(b"/root/a/c\xff")),
+        record(Kind::Chmod, top, None),
+        record(Kind::Overflow, b"", None),
+        record(Kind::Remove, top, None),
+    ];
+    records.concat()
+}
+
 #[test]
 fn every_frame_is_one_frame() {
     let frames = golden();
@@ -94,10 +109,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        (
-            "welcome_list_processes",
-            frame(WELCOME, 0, 0, &welcome(true)),
-        ),
+        ("welcome_watch", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -124,6 +136,11 @@ fn the_agents_frames_are_the_golden_ones() {
             "event_kept",
             frame(EVENT, 0, 28, &kept_event(1_048_576, 4_294_967_296)),
         ),
+        (
+            "event_watching",
+            frame(EVENT, 0, 38, &watching_event(b"/root/a")),
+        ),
+        ("data_changes", frame(DATA, channel::MAIN, 38, &changes())),
         (
             "data_stdout",
             frame(DATA, channel::STDOUT, 5, "grüße".as_bytes()),
@@ -381,6 +398,10 @@ fn file_requests_are_decoded() {
     };
     let path = format!("path: {:?}", b"/root/a");
     assert_eq!(read("open_stat"), format!("Stat {{ {path} }}"));
+    assert_eq!(
+        read("open_watch"),
+        format!("Watch {{ {path}, is_recursive: true, limit: 8192 }}")
+    );
     let to = format!("from: {:?}, to: {:?}", b"/root/a", b"/tmp/b");
     assert_eq!(
         read("open_move"),

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::attributes::{copy_attributes, copy_attributes_at};
 use crate::files::copying::content::Content;
+use crate::files::hidden_names::hidden_name;
 use crate::files::location::{read_link, Location};
 use crate::files::paths::display_path;
 use crate::files::removal::Removal;
@@ -46,14 +47,13 @@ pub struct Copying {
 impl Copying {
     /// `walk` has visited nothing yet.
     pub fn new(walk: Walk, target: Location, folder: PathBuf) -> io::Result<Copying> {
-        let hidden = format!(".capsule-{}", sys::hex(&sys::random::<8>()));
         Ok(Copying {
             walk,
             dir: target.dir.try_clone()?,
             target,
             folder,
             top: None,
-            hidden: sys::c_string(hidden.as_bytes())?,
+            hidden: hidden_name(false)?,
             above: Vec::new(),
             content: None,
             links: BTreeMap::new(),

@@ -10,6 +10,7 @@ use crate::files::paths::normalize;
 use crate::files::reading::{Range, Reading};
 use crate::files::removal::Removal;
 use crate::files::stat::Stat;
+use crate::files::watching::Watching;
 use crate::files::writing::Writing;
 use crate::job::Job;
 use crate::protocol::{Failure, Verb};
@@ -42,6 +43,12 @@ pub enum FileRequest<'a> {
     },
     Extract {
         path: &'a [u8],
+    },
+    Watch {
+        path: &'a [u8],
+        is_recursive: bool,
+        /// Most directories.
+        limit: u32,
     },
     Stat {
         path: &'a [u8],
@@ -109,6 +116,11 @@ impl<'a> FileRequest<'a> {
                 is_recursive: fields.flag()?,
             },
             Verb::Extract => FileRequest::Extract { path },
+            Verb::Watch => FileRequest::Watch {
+                path,
+                is_recursive: fields.flag()?,
+                limit: fields.u32()?,
+            },
             _ => return Err(Malformed),
         })
     }
@@ -127,6 +139,11 @@ impl<'a> FileRequest<'a> {
             FileRequest::Remove { path } => Box::new(Removal::new(normalize(path)?)),
             FileRequest::Archive { paths, base } => Box::new(Archiving::new(paths, *base)?),
             FileRequest::Extract { path } => Box::new(Extraction::new(normalize(path)?)),
+            FileRequest::Watch {
+                path,
+                is_recursive,
+                limit,
+            } => Box::new(Watching::new(normalize(path)?, *is_recursive, *limit)),
             FileRequest::Stat { path } => Box::new(Stat::new(normalize(path)?)),
             FileRequest::Move {
                 from,

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
+use crate::files::hidden_names::{hidden_name, marks_replacement, rehide};
 use crate::files::location::{open_dir, Location};
+use crate::files::walk::{is_same, stat_of};
 use crate::sys::{self, check};
 
 /// Mode and owner that the client asks for.
@@ -49,7 +51,7 @@ const LENGTH_STEP_BYTES: u64 = 16 * 1024 * 1024;
 impl Temporary {
     pub fn create(dir: &OwnedFd) -> io::Result<Temporary> {
         let dir = dir.try_clone()?;
-        let name = sys::c_string(format!(".capsule-{}", sys::hex(&sys::random::<8>())).as_bytes())?;
+        let name = hidden_name(false)?;
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let file = File::from(sys::open_at(&dir, &name, flags)?);
         let length = is_ext4(&file).then_some(0);
@@ -107,6 +109,13 @@ impl Temporary {
             check(libc::fchmod(fd, asked.mode.unwrap_or(mode)))?;
         }
         self.check_written()?;
+        if marks_replacement(self.name.to_bytes()) != old.is_some()
+            || !is_same(&stat_of(&self.dir)?, &stat_of(&to.dir)?)
+        {
+            let dir = to.dir.try_clone()?;
+            self.name = rehide(&self.dir, &self.name, &dir, old.is_some())?;
+            self.dir = dir;
+        }
         let (dir, to_dir) = (self.dir.as_raw_fd(), to.dir.as_raw_fd());
         // SAFETY: both names end in NUL.
         check(unsafe { libc::renameat(dir, self.name.as_ptr(), to_dir, to.name.as_ptr()) })?;

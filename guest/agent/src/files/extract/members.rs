@@ -14,6 +14,8 @@ use crate::files::extract::sparse::Extent;
 use crate::files::extract::tree::{
     name_of, set_owner_and_mode, set_time, shown, times, Attributes, Name, Tree,
 };
+use crate::files::hidden_names::{hidden_name, marks_replacement, rehide};
+use crate::files::location::stat_at;
 use crate::sys::{self, check};
 
 /// A file whose content is arriving. Removed when dropped, unless it is complete.
@@ -63,7 +65,7 @@ impl NewFile {
         Ok(())
     }
 
-    pub fn complete(self) -> Result<(), Fault> {
+    pub fn complete(mut self) -> Result<(), Fault> {
         if self.file.metadata()?.len() != self.real_size {
             self.file.set_len(self.real_size)?;
         }
@@ -83,7 +85,7 @@ pub fn add_symlink(
         .ok()
         .filter(|target| !target.as_bytes().is_empty())
         .ok_or_else(|| refused(&shown(&name), "is a link without a target"))?;
-    let place = Place::new(tree, name)?;
+    let mut place = Place::new(tree, name)?;
     let (dir, temporary) = (place.dir.as_raw_fd(), place.temporary.as_ptr());
     let times = times(attributes.mtime);
     // SAFETY: the names end in NUL, and `times` has the two that the call reads.
@@ -103,7 +105,7 @@ pub fn add_symlink(
 }
 
 pub fn add_fifo(tree: &mut Tree, name: Name, attributes: Attributes) -> Result<(), Fault> {
-    let place = Place::new(tree, name)?;
+    let mut place = Place::new(tree, name)?;
     let (dir, temporary) = (place.dir.as_raw_fd(), place.temporary.as_ptr());
     // SAFETY: the name ends in NUL.
     check(unsafe { libc::mknodat(dir, temporary, libc::S_IFIFO | 0o600, 0) })?;
@@ -135,7 +137,7 @@ pub fn add_hard_link(tree: &mut Tree, name: Name, target: &[u8]) -> Result<(), F
         }
         dir => dir?.try_clone()?,
     };
-    let place = Place::new(tree, name.clone())?;
+    let mut place = Place::new(tree, name.clone())?;
     let (dir, temporary) = (place.dir.as_raw_fd(), place.temporary.as_ptr());
     // SAFETY: the names end in NUL. Without AT_SYMLINK_FOLLOW a link gets the other name itself.
     match check(unsafe { libc::linkat(from.as_raw_fd(), own.as_ptr(), dir, temporary, 0) }) {
@@ -166,16 +168,19 @@ impl Place {
             return Err(refused(b".", "is not a directory in the archive"));
         };
         let dir = tree.directory(parents, true)?.try_clone()?;
-        let temporary = format!(".capsule-{}", sys::hex(&sys::random::<8>()));
         Ok(Place {
             dir,
             own: own.clone(),
-            temporary: sys::c_string(temporary.as_bytes())?,
+            temporary: hidden_name(false)?,
             name,
         })
     }
 
-    fn publish(&self) -> Result<(), Fault> {
+    fn publish(&mut self) -> Result<(), Fault> {
+        let replaces = stat_at(&self.dir, &self.own)?.is_some();
+        if replaces != marks_replacement(self.temporary.to_bytes()) {
+            self.temporary = rehide(&self.dir, &self.temporary, &self.dir, replaces)?;
+        }
         let (dir, from, to): (_, &CStr, &CStr) = (self.dir.as_raw_fd(), &self.temporary, &self.own);
         // SAFETY: both names end in NUL.
         match check(unsafe { libc::renameat(dir, from.as_ptr(), dir, to.as_ptr()) }) {
