@@ -1,5 +1,12 @@
 /** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
-import type { Capsule, CapsuleChange, CapsulePolicies, CapsuleStatus, DeadlineAction } from "../sdk/sdk.ts";
+import type {
+  Capsule,
+  CapsuleChange,
+  CapsulePolicies,
+  CapsuleStatus,
+  CreateOptions,
+  DeadlineAction,
+} from "../sdk/sdk.ts";
 import { type Call, secondsIn, UsageError } from "./command.ts";
 import { environment } from "./exec.ts";
 import { exitCodes, report } from "./failures.ts";
@@ -10,16 +17,8 @@ export async function create(call: Call): Promise<number> {
   const client = await call.client();
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
-  const name = call.text("name");
-  const [template, vcpus, memoryMb] = [call.text("template"), call.number("vcpus"), call.number("memory")];
   const capsule = await client.create({
-    ...(name === undefined ? {} : { name }),
-    labels: Object.fromEntries(call.list("label").map(labelOf)),
-    envs: environment(call.list("env")),
-    ...(template === undefined ? {} : { template }),
-    ...(vcpus === undefined ? {} : { vcpus }),
-    ...(memoryMb === undefined ? {} : { memoryMb }),
-    ...policiesOf(call),
+    ...createOptions(call),
     wait: !call.isSet("no-wait"),
     signal: stop.signal,
   });
@@ -28,6 +27,25 @@ export async function create(call: Call): Promise<number> {
   if (process.stdout.isTTY && !call.isJson)
     note(`The capsule is ${capsule.status}. Open a terminal in it: capsule shell ${capsule.id}`);
   return exitCodes.done;
+}
+
+/** The options of `create` and `run` that are about the capsule. */
+export function createOptions(call: Call): CreateOptions {
+  const [word] = call.words;
+  if (word !== undefined && call.text("template") !== undefined)
+    throw new UsageError("the template is given twice: as an argument and by --template");
+  const given = {
+    name: call.text("name"),
+    template: word ?? call.text("template"),
+    vcpus: call.number("vcpus"),
+    memoryMb: call.mebibytes("memory"),
+    ...policiesOf(call),
+  };
+  return {
+    ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
+    labels: Object.fromEntries(call.list("label").map(labelOf)),
+    envs: environment(call.list("env")),
+  };
 }
 
 /** The policies that the command line has. */
@@ -142,6 +160,13 @@ export function pause(call: Call): Promise<number> {
 
 export function resume(call: Call): Promise<number> {
   return each(call, async (capsule) => statusLine(call, await capsule.resume()));
+}
+
+/** Every field of each, for people on several lines. */
+export function inspect(call: Call): Promise<number> {
+  return each(call, async (capsule) => {
+    return call.isJson ? capsule : JSON.stringify(capsule, undefined, 2);
+  });
 }
 
 function statusLine(call: Call, capsule: Capsule): unknown {

@@ -11,7 +11,7 @@ export interface Program {
   renamed?: Record<string, string>;
   /** The last lines of the overview. */
   footer: string;
-  version?: () => Promise<string>;
+  version: () => Promise<string>;
 }
 
 export async function runProgram(program: Program, argv: string[]): Promise<number> {
@@ -22,14 +22,14 @@ export async function runProgram(program: Program, argv: string[]): Promise<numb
 
 async function dispatch(program: Program, argv: string[]): Promise<number> {
   const [first = "", ...others] = argv;
-  if (first === "--version" && program.version !== undefined) {
+  if (first === "--version") {
     await print(`${await program.version()}\n`);
     return exitCodes.done;
   }
   if (["help", "--help", "-h"].includes(first)) return help(program, others);
   const line = underNewName(program.renamed ?? {}, argv);
   const name = nameIn(program.commands, line);
-  if (name !== undefined) return run(name, program.commands, line.slice(name.split(" ").length));
+  if (name !== undefined) return run(name, program, line.slice(name.split(" ").length));
   const group = groupIn(program.commands, line);
   const [next] = line.slice(group.length);
   if (next === undefined || ["--help", "-h"].includes(next)) return help(program, group, next !== undefined);
@@ -55,10 +55,11 @@ function groupIn(commands: Commands, argv: string[]): string[] {
 }
 
 /** Prints the help of one command, of the commands whose names begin with these words, or of all. */
-async function help({ commands, footer }: Program, words: string[], isAsked = true): Promise<number> {
+async function help(program: Program, words: string[], isAsked = true): Promise<number> {
+  const { commands, footer } = program;
   exitWhenReaderIsGone();
   const name = nameIn(commands, words);
-  if (name !== undefined) return run(name, commands, ["--help"]);
+  if (name !== undefined) return run(name, program, ["--help"]);
   const group = groupIn(commands, words);
   const isWithin = ([each]: [string, Command]) => each.startsWith(group.join(" "));
   const listed = overview(Object.fromEntries(Object.entries(commands).filter(isWithin)));
@@ -67,9 +68,9 @@ async function help({ commands, footer }: Program, words: string[], isAsked = tr
   return isAsked ? exitCodes.done : exitCodes.usage;
 }
 
-async function run(name: string, commands: Commands, argv: string[]): Promise<number> {
+async function run(name: string, { commands, version }: Program, argv: string[]): Promise<number> {
   const command = commands[name]!;
-  if (!command.isLocal) exitWhenReaderIsGone();
+  if (!command.isLocal && !command.outlivesReader) exitWhenReaderIsGone();
   let isJson = !command.isLocal && argv.includes("--json");
   try {
     const { wantsHelp, ...parsed } = parse(command, argv);
@@ -79,7 +80,7 @@ async function run(name: string, commands: Commands, argv: string[]): Promise<nu
       await print(`${helpOf(name, command)}\n${appendix === undefined ? "" : `\n${appendix}\n`}`);
       return exitCodes.done;
     }
-    const call: Call = { ...parsed, client: connect, commands };
+    const call: Call = { ...parsed, client: connect, commands, version };
     return await (await command.load())(call);
   } catch (error) {
     report(name, error, { isJson, url: serviceUrl() });

@@ -25,6 +25,8 @@ export interface Command {
   rest?: "after-word" | "after-dashes";
   /** Exits with the code of the command that it ran; its own failures are 125 instead of 1. */
   passesExitCode?: true;
+  /** Has work to do when nobody reads its output any more. */
+  outlivesReader?: true;
   /** Works on the data folder of this machine: not in the SDK's package, and without --json. */
   isLocal?: true;
   /** The kind of words that completion offers for its arguments. */
@@ -48,6 +50,8 @@ export interface Call {
   text(option: string): string | undefined;
   /** Throws a UsageError unless it is a whole number. */
   number(option: string): number | undefined;
+  /** Throws a UsageError unless it is a size: MiB, or `512M`, `1G`. */
+  mebibytes(option: string): number | undefined;
   /** Throws a UsageError unless it is a time: seconds, or `90s`, `5m`, `2h`, `7d`. */
   seconds(option: string): number | undefined;
   list(option: string): string[];
@@ -56,6 +60,8 @@ export interface Call {
   isJson: boolean;
   /** The table that the command stands in. */
   commands: Commands;
+  /** The program's own version. */
+  version(): Promise<string>;
 }
 
 /** The command line cannot be understood; exit code 2. */
@@ -81,7 +87,7 @@ function startsWith(argv: string[], words: string[]): boolean {
   return words.every((word, at) => argv[at] === word);
 }
 
-export type Parsed = Omit<Call, "client" | "commands"> & { wantsHelp: boolean };
+export type Parsed = Omit<Call, "client" | "commands" | "version"> & { wantsHelp: boolean };
 
 /** Throws UsageError. */
 export function parse(command: Command, argv: string[]): Parsed {
@@ -105,6 +111,7 @@ export function parse(command: Command, argv: string[]): Parsed {
     wantsHelp,
     text,
     number: (name) => numberOf(name, text(name)),
+    mebibytes: (name) => mebibytesIn(name, text(name)),
     seconds: (name) => secondsIn(`--${name}`, text(name)),
     list: (name) => (values[name] as string[] | undefined) ?? [],
     isSet: (name) => values[name] === true,
@@ -150,6 +157,14 @@ export function secondsIn(name: string, text: string | undefined): number | unde
   if (digits === undefined)
     throw new UsageError(`${name} takes seconds, or a time such as 90s, 5m, 2h or 7d, not ${JSON.stringify(text)}`);
   return Number(digits) * unitsSec[unit]!;
+}
+
+function mebibytesIn(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const [, digits, unit = "M"] = /^(\d{1,9})([MG]?)$/.exec(text) ?? [];
+  if (digits === undefined)
+    throw new UsageError(`--${name} takes MiB, or a size such as 512M or 1G, not ${JSON.stringify(text)}`);
+  return Number(digits) * (unit === "G" ? 1_024 : 1);
 }
 
 function numberOf(name: string, text: string | undefined): number | undefined {

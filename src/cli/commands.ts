@@ -1,10 +1,10 @@
 /** The client's rows of the command table. */
 import { createDefaults } from "../wire/defaults.ts";
-import type { Commands } from "./command.ts";
+import type { Command, Commands } from "./command.ts";
+import { serviceCommands } from "./service-commands.ts";
 
 const capsules = () => import("./capsules.ts");
 const processes = () => import("./processes.ts");
-const team = () => import("./team.ts");
 
 /** Every start of a command and of a terminal takes these. */
 const commandOptions = {
@@ -13,36 +13,67 @@ const commandOptions = {
   cwd: { value: "DIR", short: "w", meaning: "working directory; default: the user's home directory" },
 } as const;
 
+/** `create` and `run` take these. */
+const createOptions: Command["options"] = {
+  name: { value: "NAME", meaning: "a name that stands for the id; unique in the team" },
+  label: { value: "KEY=VALUE", isList: true, meaning: "a note of your own, for ls --label" },
+  env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "a variable of every command and terminal in it" },
+  vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
+  memory: { value: "SIZE", short: "m", meaning: "memory: MiB, or 512M, 1G; default: 512" },
+  timeout: { value: "TIME", meaning: "inactivity: time without a command until --on-timeout" },
+  "on-timeout": { value: "ACTION", meaning: "what inactivity does: pause (the default) or destroy" },
+  lifetime: { value: "TIME", meaning: "longest time that it runs, used or not, until --on-expiry" },
+  "on-expiry": { value: "ACTION", meaning: "what the end of its lifetime does: destroy (the default) or pause" },
+  retention: { value: "TIME", meaning: "destroy it after this time in paused, stopped or error" },
+};
+
 export const commands: Commands = {
   create: {
     usage:
-      "[--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--template NAME] [--vcpus N] [--memory MIB] [--timeout TIME] " +
+      "[TEMPLATE] [--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--vcpus N] [--memory SIZE] [--timeout TIME] " +
       "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0, the default, is none.",
     options: {
-      name: { value: "NAME", meaning: "a name that stands for the id; unique in the team" },
-      label: { value: "KEY=VALUE", isList: true, meaning: "a note of your own, for ls --label" },
-      env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "a variable of every command and terminal in it" },
-      template: { value: "NAME", short: "t", meaning: `template to start from; default: ${createDefaults.template}` },
-      vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
-      memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },
-      timeout: { value: "TIME", meaning: "inactivity: time without a command until --on-timeout" },
-      "on-timeout": { value: "ACTION", meaning: "what inactivity does: pause (the default) or destroy" },
-      lifetime: { value: "TIME", meaning: "longest time that it runs, used or not, until --on-expiry" },
-      "on-expiry": { value: "ACTION", meaning: "what the end of its lifetime does: destroy (the default) or pause" },
-      retention: { value: "TIME", meaning: "destroy it after this time in paused, stopped or error" },
+      ...createOptions,
+      template: { value: "NAME", short: "t", meaning: `the same as TEMPLATE; default: ${createDefaults.template}` },
       "no-wait": { meaning: "print the id at once, while the capsule starts" },
     },
-    words: [0, 0],
+    words: [0, 1],
     examples: [
       ["ID=$(capsule create)", "default template and size; keep the id"],
-      ["capsule create --template mine --timeout 10m", "from a template; paused after ten idle minutes"],
+      ["capsule create mine --timeout 10m", "from a template; paused after ten idle minutes"],
       ["capsule create --lifetime 2h --retention 7d", "gone after two hours, or a week after a pause"],
       ["capsule create --name web --label env=test", "with a name: capsule exec web -- uptime"],
       ["capsule create --json", "every field of the capsule, as one JSON object"],
     ],
     load: async () => (await capsules()).create,
+  },
+  run: {
+    usage: "[--rm] [-i] [-t] [OPTIONS] [TEMPLATE] -- CMD [ARG…]",
+    meaning: "create a capsule and run a command in it",
+    details:
+      "Takes the options of create. Input, output and exit codes are those of exec. With --rm the capsule is destroyed at the end, " +
+      "whatever happens, Ctrl-C included; without it its id is printed on standard error.",
+    options: {
+      rm: { meaning: "destroy the capsule at the end" },
+      interactive: { short: "i", meaning: "pass standard input on, although it is a terminal" },
+      tty: { short: "t", meaning: "run the command in a terminal" },
+      user: commandOptions.user,
+      cwd: commandOptions.cwd,
+      ...createOptions,
+    },
+    words: [0, 1],
+    rest: "after-dashes",
+    passesExitCode: true,
+    outlivesReader: true,
+    completes: "template",
+    examples: [
+      ["capsule run --rm -- python3 -c 'print(6*7)'", "nothing is left behind"],
+      ["capsule run --rm -it -- bash", "a shell to try something in"],
+      ["capsule run --name build --memory 2G dev -- make", "keep the capsule"],
+    ],
+    load: async () => (await import("./run.ts")).run,
   },
   ls: {
     usage: "[--watch] [--quiet] [--status STATUS] [--label KEY=VALUE]… [--name NAME]",
@@ -60,6 +91,15 @@ export const commands: Commands = {
       ["capsule ls -q --label env=test | xargs -r capsule rm", "destroy those with a label"],
     ],
     load: async () => (await capsules()).ls,
+  },
+  inspect: {
+    usage: "ID…",
+    meaning: "print every field of capsules, as JSON",
+    options: {},
+    words: [1, 1_000],
+    completes: "capsule",
+    examples: [["capsule inspect web", "indented; with --json on one line"]],
+    load: async () => (await capsules()).inspect,
   },
   set: {
     usage: "ID KEY=VALUE…",
@@ -229,63 +269,5 @@ export const commands: Commands = {
     examples: [["capsule rm ID", "cannot be undone"]],
     load: async () => (await capsules()).rm,
   },
-  templates: {
-    usage: "[ls] | rm NAME…",
-    meaning: "list or delete templates",
-    options: {},
-    words: [0, 1_000],
-    completes: ["ls", "rm"],
-    examples: [
-      ["capsule templates", "every template that create takes"],
-      ["capsule templates rm mine", "capsules paused on it cannot be resumed any more"],
-    ],
-    load: async () => (await team()).templates,
-  },
-  keys: {
-    usage: "[ls] | new NAME | rm KEY_ID…",
-    meaning: "list, create or revoke API keys of your team",
-    details:
-      "A new key is printed once, alone on standard output. The keys of every team are managed on the server's own " +
-      "machine, by capsule admin keys.",
-    options: {},
-    words: [0, 1_000],
-    completes: ["ls", "new", "rm"],
-    examples: [
-      ["capsule keys new ci", "a key for the build server"],
-      [
-        "capsule keys rm key-0123456789ab",
-        "refused from now on, as are all keys made with it; open connections are closed",
-      ],
-    ],
-    load: async () => (await team()).keys,
-  },
-  limits: {
-    usage: "",
-    meaning: "show the service's limits and your team's usage",
-    options: {},
-    words: [0, 0],
-    examples: [["capsule limits --json", "as JSON"]],
-    load: async () => (await team()).limits,
-  },
-  open: {
-    usage: "",
-    meaning: "print a one-time link that signs you in to the dashboard",
-    options: {},
-    words: [0, 0],
-    examples: [["capsule open", "the link expires after some minutes"]],
-    load: async () => (await team()).open,
-  },
-  completion: {
-    usage: "bash | zsh | fish",
-    meaning: "print the completion script for a shell",
-    options: {},
-    words: [1, 1],
-    completes: ["bash", "zsh", "fish"],
-    examples: [
-      ['eval "$(capsule completion bash)"', "in ~/.bashrc"],
-      ['eval "$(capsule completion zsh)"', "in ~/.zshrc, after compinit"],
-      ["capsule completion fish > ~/.config/fish/completions/capsule.fish", "for fish"],
-    ],
-    load: async () => (await import("./completion.ts")).completion,
-  },
+  ...serviceCommands,
 };

@@ -226,7 +226,7 @@ test("a sparse file comes out with its holes, and times are kept", async () => {
 
 async function runCp({ local }: { local: LocalCapsule }, ...words: string[]): Promise<number> {
   const { wantsHelp: _, ...parsed } = parse(commands.cp!, ["--quiet", ...words]);
-  const call: Call = { ...parsed, client: async () => local.client(), commands };
+  const call: Call = { ...parsed, client: async () => local.client(), commands, version: async () => "0" };
   return await cp(call);
 }
 

@@ -16,25 +16,48 @@ export async function exec(call: Call): Promise<number> {
   const [cmd, ...args] = call.rest;
   if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
   checkOptions(call);
-  const options = commandOptions(call);
+  const asked = { cmd, args, options: commandOptions(call), timeoutSec: call.number("timeout") ?? 0 };
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
+  if (!call.isSet("background")) return await execIn(call, capsule, asked);
   try {
-    if (call.isSet("background")) return await background(call, capsule, [cmd, args], options);
-    if (call.isSet("tty")) return await inTerminal(call, capsule, [cmd, args], options);
-    if (call.isJson) return await whole(call, capsule, [cmd, args], options);
-    const stdin = isPassedOn(call.isSet("interactive"));
-    const stream = await capsule.stream(cmd, args, { ...options, stdin });
-    if (stdin) passOn(stream);
-    return await relay(capsule, stream, call.number("timeout") ?? 0);
+    return await background(call, capsule, asked);
   } catch (error) {
-    const code = specialCode(error);
-    if (code === undefined) throw error;
-    report("exec", error, { isJson: call.isJson, url: serviceUrl() });
-    return code;
+    return codeOrThrow(call, error);
   }
 }
 
-function checkOptions(call: Call): void {
+/** A command, and the longest time that it may run; 0: any. */
+export interface AskedCommand {
+  cmd: string;
+  args: string[];
+  options: ReturnType<typeof commandOptions>;
+  timeoutSec: number;
+}
+
+/** Runs a command to its end. */
+export async function execIn(call: Call, capsule: Capsule, asked: AskedCommand): Promise<number> {
+  const { cmd, args, options, timeoutSec } = asked;
+  try {
+    if (call.isSet("tty")) return await inTerminal(call, capsule, asked);
+    if (call.isJson) return await whole(call, capsule, asked);
+    const stdin = isPassedOn(call.isSet("interactive"));
+    const stream = await capsule.stream(cmd, args, { ...options, stdin });
+    if (stdin) passOn(stream);
+    return await relay(capsule, stream, timeoutSec);
+  } catch (error) {
+    return codeOrThrow(call, error);
+  }
+}
+
+function codeOrThrow(call: Call, error: unknown): number {
+  const code = specialCode(error);
+  if (code === undefined) throw error;
+  report("exec", error, { isJson: call.isJson, url: serviceUrl() });
+  return code;
+}
+
+/** Throws a UsageError. */
+export function checkOptions(call: Call): void {
   const forInput = ["interactive", "tty"].find((option) => call.isSet(option));
   if (call.isSet("background") && forInput !== undefined)
     throw new UsageError(`--background and --${forInput} exclude each other`);
@@ -47,10 +70,7 @@ function specialCode(error: unknown): number | undefined {
   return isCommandNotFound(error) ? exitCodes.noCommand : undefined;
 }
 
-type Words = [cmd: string, args: string[]];
-type Options = ReturnType<typeof commandOptions>;
-
-async function background(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
+async function background(call: Call, capsule: Capsule, { cmd, args, options }: AskedCommand): Promise<number> {
   const tag = call.text("tag");
   const started = await capsule.spawn(cmd, args, { ...options, ...(tag === undefined ? {} : { tag }) });
   if (call.isJson) await printJson({ pid: started.pid, tag: started.selector });
@@ -59,8 +79,7 @@ async function background(call: Call, capsule: Capsule, [cmd, args]: Words, opti
 }
 
 /** The exit code stands in the JSON, and is also this program's own. */
-async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
-  const timeoutSec = call.number("timeout") ?? 0;
+async function whole(call: Call, capsule: Capsule, { cmd, args, options, timeoutSec }: AskedCommand): Promise<number> {
   const { stdoutBytes, stderrBytes, exitCode, durationMs, isTruncated } = await capsule.exec(cmd, args, {
     ...options,
     timeoutSec,
@@ -73,10 +92,13 @@ async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: 
 }
 
 /** Without a window of its own the terminal has 80 columns and 24 rows. The loss of this terminal kills the command. */
-async function inTerminal(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
+async function inTerminal(
+  call: Call,
+  capsule: Capsule,
+  { cmd, args, options, timeoutSec }: AskedCommand,
+): Promise<number> {
   const pty = await capsule.pty({ cmd, args, ...options, ...sizeHere() });
   const kill = () => pty.kill();
-  const timeoutSec = call.number("timeout") ?? 0;
   let isLate = false;
   const callOff = after(timeoutSec * 1_000, () => {
     isLate = true;

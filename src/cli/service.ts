@@ -1,6 +1,7 @@
-/** The service's address and key: CAPSULE_URL and CAPSULE_API_KEY, else those in the local data folder. */
+/** The service's address and key: CAPSULE_URL and CAPSULE_API_KEY, else the chosen context, else the local data folder. */
 import { join } from "node:path";
 import { type Capsule, Client, type WebSocketClass } from "../sdk/sdk.ts";
+import { type Context, currentContext } from "./contexts.ts";
 import { dataDir, textInDataFolder } from "./data-folder.ts";
 import { Failure } from "./failures.ts";
 
@@ -11,7 +12,21 @@ const wholeId = /^cl-[0-9a-z]{25}$/;
 const prefixLeast = 4;
 
 export function serviceUrl(): string {
-  return process.env.CAPSULE_URL || urlHere() || defaultUrl;
+  return process.env.CAPSULE_URL || contextHere()?.url || urlHere() || defaultUrl;
+}
+
+/** None where a variable says otherwise: a context's key goes to no other address than its own. */
+function contextIfAsked(): Context | undefined {
+  const { CAPSULE_URL, CAPSULE_API_KEY } = process.env;
+  return CAPSULE_URL || CAPSULE_API_KEY ? undefined : currentContext();
+}
+
+function contextHere(): Context | undefined {
+  try {
+    return contextIfAsked();
+  } catch {
+    return undefined; // connect() reports it
+  }
 }
 
 function urlHere(): string | undefined {
@@ -24,12 +39,12 @@ function urlHere(): string | undefined {
 
 /** Throws a Failure when there is no key. `streams`: with the WebSocket of `ws`, which has backpressure. */
 export async function connect({ streams = false } = {}): Promise<Client> {
-  const apiKey = process.env.CAPSULE_API_KEY || textInDataFolder("api-key");
+  const apiKey = process.env.CAPSULE_API_KEY || contextIfAsked()?.apiKey || textInDataFolder("api-key");
   if (apiKey === undefined) {
     const where = join(dataDir(), "api-key");
     throw new Failure(
       `there is no API key: CAPSULE_API_KEY is not set, and there is no ${where}`,
-      "Start a server here with ./dev up, or set CAPSULE_URL and CAPSULE_API_KEY.",
+      "Log in with capsule login URL, start a server here with ./dev up, or set CAPSULE_URL and CAPSULE_API_KEY.",
     );
   }
   const url = serviceUrl();

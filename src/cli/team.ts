@@ -82,6 +82,19 @@ function flat(values: Record<string, unknown>, prefix = ""): string[][] {
   );
 }
 
+/** Its own version, and the server's if one answers. */
+export async function version(call: Call): Promise<number> {
+  const client = await call.version();
+  const server = await call
+    .client()
+    .then((service) => service.health({ timeoutMs: 5_000 }))
+    .then((health) => health.version ?? null)
+    .catch(() => null);
+  if (call.isJson) await printJson({ client, server });
+  else await printLine(`client ${client}\nserver ${server ?? "does not answer"}`);
+  return exitCodes.done;
+}
+
 export async function open(call: Call): Promise<number> {
   const link = await (await call.client()).signInLink();
   if (call.isJson) await printJson(link);

@@ -19,9 +19,10 @@ export interface Ended {
 export class CommandLine {
   readonly env: Record<string, string>;
 
-  /** `env`: the only variables passed on, besides PATH and HOME. */
+  /** `env`: the only variables passed on, besides PATH and HOME. The user's own contexts are not. */
   constructor(env: Record<string, string>) {
-    this.env = { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "/", ...env };
+    const { PATH = "", HOME = "/" } = process.env;
+    this.env = { PATH, HOME, XDG_CONFIG_HOME: "/nonexistent", ...env };
   }
 
   async run(args: string[], { input, cwd }: { input?: string | Uint8Array; cwd?: string } = {}): Promise<Ended> {
