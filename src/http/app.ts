@@ -127,6 +127,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     const { raw, ip, routeOptions } = request;
     if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);
   };
+  const turns = new TeamTurns();
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -140,7 +141,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     ...transport(certificate),
     frameworkErrors: (error, request, reply) => {
       watchBody(request, reply);
-      refuseUnroutable(error, request, reply, { authentication, cors, hasTls: certificate !== undefined });
+      refuseUnroutable(error, request, reply, { authentication, cors, turns, hasTls: certificate !== undefined });
     },
     clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -160,13 +161,12 @@ export function buildServer(services: Services, options: ServerOptions): App {
   });
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
-  guardRoutes(app, { services, authentication, inFlight, cors, hasTls: certificate !== undefined });
+  guardRoutes(app, { services, authentication, inFlight, cors, turns, hasTls: certificate !== undefined });
   app.setErrorHandler((error, request, reply) =>
     sendError(currentRefusal(error, request, services.capsules), request, reply),
   );
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
-  const turns = new TeamTurns();
   acceptJson(app, { maxBytes: limits.body_max_bytes, turns });
   takeTurns(app, turns);
   nameIgnoredFields(app);

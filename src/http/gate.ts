@@ -9,6 +9,7 @@ import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { Cors } from "./access/cors.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
+import { ownerOf, type TeamTurns } from "./access/team-turns.ts";
 import { sendError } from "./errors.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
@@ -18,24 +19,28 @@ export interface Gate {
   authentication: Authentication;
   inFlight: InFlightLimiter;
   cors: Cors;
+  turns: TeamTurns;
   hasTls: boolean;
 }
 
+/** Answers a request in place of its route. */
+type Answer = () => void;
+
 const hstsMaxAgeSec = 15_768_000; // half a year
 
-/** Call before the routes are declared. */
-export function guardRoutes(app: App, { services, authentication, inFlight, cors, hasTls }: Gate): void {
+/**
+ * Refusals take turns of the event loop as handlers do, since many connections may send requests that are refused. Call before the
+ * routes are declared.
+ */
+export function guardRoutes(app: App, { services, authentication, inFlight, cors, turns, hasTls }: Gate): void {
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
-  app.addHook("onRequest", (request, reply, done) => {
-    addCommonHeaders(request, reply, hasTls);
-    cors.addHeaders(request, reply);
+  const admit = (request: FastifyRequest, reply: FastifyReply): Answer | undefined => {
     requireOneHost(request);
     if (cors.isPreflight(request)) {
       authentication.admitAnonymous(request);
-      cors.answerPreflight(reply);
-      return;
+      return () => cors.answerPreflight(reply);
     }
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
@@ -46,15 +51,24 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
     } else {
       authentication.admitAnonymous(request);
     }
-    if (request.is404) {
-      answerUnrouted(request, reply, paths);
-      return;
-    }
+    if (request.is404) return answerUnrouted(request, reply, paths);
     if (config.action !== undefined) {
       const { id } = request.params as { id: string };
       services.capsules.permit(request.identity.teamId, id, config.action);
     }
-    done();
+    return undefined;
+  };
+  app.addHook("onRequest", (request, reply, done) => {
+    addCommonHeaders(request, reply, hasTls);
+    cors.addHeaders(request, reply);
+    let answer: Answer | undefined;
+    try {
+      answer = admit(request, reply);
+    } catch (refusal) {
+      answer = () => done(refusal as Error);
+    }
+    if (answer === undefined) done();
+    else turns.enter(ownerOf(request), reply.raw, answer);
   });
 }
 
@@ -110,7 +124,7 @@ export function refuseUnroutable(
   error: Error,
   request: FastifyRequest,
   reply: FastifyReply,
-  { authentication, cors, hasTls }: Pick<Gate, "authentication" | "cors" | "hasTls">,
+  { authentication, cors, turns, hasTls }: Pick<Gate, "authentication" | "cors" | "turns" | "hasTls">,
 ): void {
   addCommonHeaders(request, reply, hasTls);
   cors.addHeaders(request, reply);
@@ -120,7 +134,7 @@ export function refuseUnroutable(
   } catch (unauthorized) {
     refusal = unauthorized;
   }
-  sendError(refusal, request, reply);
+  turns.enter(ownerOf(request), reply.raw, () => sendError(refusal, request, reply));
 }
 
 function isVersioned(url: string): boolean {
@@ -131,7 +145,7 @@ export function nothingAt(url: string): CapsuleError {
   return new CapsuleError("not_found", `there is nothing at ${url.split("?", 1)[0]}`);
 }
 
-function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): void {
+function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): Answer {
   const path = request.url.split("?", 1)[0] ?? "";
   const methods = paths.methodsOf(path);
   if (methods === undefined) throw nothingAt(path);
@@ -140,7 +154,7 @@ function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: Kno
   if (request.method !== "OPTIONS") {
     throw new CapsuleError("method_not_allowed", `${request.method} cannot be done to ${path}; allowed: ${allow}`);
   }
-  reply.code(204).send();
+  return () => void reply.code(204).send();
 }
 
 /** The methods of each registered path: distinguishes a wrong method (405) from a wrong path (404). */

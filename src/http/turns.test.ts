@@ -1,7 +1,7 @@
 /** Requests of one team, as many as it likes at once: in one turn of the event loop the server parses and handles one of them. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import type { IncomingMessage } from "node:http";
+import { type IncomingMessage, ServerResponse } from "node:http";
 import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
@@ -72,6 +72,31 @@ for (const [what, of] of Object.entries({
     assert.equal(turnsOfBlue.length, 1);
     const waited = turnsOfBlue[0]! - cameIn[0]!; // a body can be read in the turn after its headers
     assert.ok(waited <= 2, `the other team's request waited for ${waited} turns`);
+  });
+}
+
+for (const [what, text, expected] of [
+  ["with an unknown key", request("GET", "/v1/keys", `capk_${"0".repeat(48)}`), [401, 429]],
+  ["without a key, beyond their rate", request("GET", "/healthz", ""), [200, 429]],
+  ["with a malformed URL", request("GET", "/v1/%zz", keys.red), [400]],
+  ["of an unknown capsule", request("DELETE", "/v1/capsules/cl-none", keys.red), [404]],
+  ["of a path that is not there", request("GET", "/v1/none", keys.red), [404]],
+  ["with a wrong method", request("OPTIONS", "/v1/keys", keys.red), [204]],
+] as const) {
+  test(`requests ${what} are answered one in a turn`, async (t) => {
+    const api = new Api({ refused_keys_per_sec: 1, open_requests_per_sec: 1 });
+    const turn = countTurns(t);
+    const turns: number[] = [];
+    api.app.server.on("request", (_request: IncomingMessage, response: ServerResponse) => {
+      t.mock.method(response, "writeHead", (...given: [number]) => {
+        turns.push(turn());
+        return ServerResponse.prototype.writeHead.apply(response, given);
+      });
+    });
+    const statuses = await sendAll(t, api, Array(connections).fill(text));
+    assert.deepEqual([...new Set(statuses)].sort(), expected);
+    const different = new Set(turns).size; // the first can share its turn with the one that follows when the turn ends
+    assert.ok(turns.length === connections && different >= connections - 1, String(turns));
   });
 }
 

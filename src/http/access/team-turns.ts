@@ -124,7 +124,7 @@ export function takeTurns(app: App, turns: TeamTurns): void {
   });
 }
 
-function ownerOf({ identity, ip }: FastifyRequest): TurnOwner {
+export function ownerOf({ identity, ip }: FastifyRequest): TurnOwner {
   const teamId = (identity as FastifyRequest["identity"] | undefined)?.teamId;
   return teamId === undefined ? { name: keyless, networks: nestedNetworks(ip) } : { name: teamId };
 }
