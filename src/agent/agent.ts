@@ -248,6 +248,11 @@ export interface PowerVerbs {
   /** Also suspends the detection of an unresponsive guest until `thaw` or `wake`, because the VM may be stopped. */
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;
+  /**
+   * Asks the guest to end its programs within `termMs` and to power itself off; resolves when it begins. An agent of an earlier
+   * release gives them half a second.
+   */
+  halt(termMs: number): Promise<void>;
 }
 
 // When an abort signal fires, the call is cancelled and rejects with the signal's reason.

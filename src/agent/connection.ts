@@ -77,6 +77,9 @@ export interface ConnectOptions {
   silenceMs?: number | undefined;
 }
 
+/** The signal of the image's `poweroff` to process 1, for an agent without HALT. */
+const powerOff: Command = { cmd: "/bin/sh", args: ["-c", "kill -38 1"] };
+
 /**
  * Connects to an agent's UNIX socket and waits for a guest that is still booting. Rejects with
  * CapsuleError("agent_error") at the deadline, or at once when the socket does not exist or closes.
@@ -121,6 +124,13 @@ class Connection implements Agent {
   thaw(): Promise<void> {
     this.#channel.resumeLiveness();
     return this.#channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);
+  }
+
+  async halt(termMs: number): Promise<void> {
+    this.#channel.suspendLiveness();
+    if (this.#channel.verbs.has(Verb.HALT))
+      await this.#channel.call(Verb.HALT, request(Verb.HALT).u32(termMs), decodeEmpty);
+    else await this.start(powerOff);
   }
 
   run(command: Command, sink: OutputSink): CommandStream {

@@ -86,6 +86,7 @@ const encoded: Record<string, Buffer> = {
   open_wake: open(2, wakeRequest(wake, 1_767_225_600_123_456_789n)),
   open_freeze: open(3, request(Verb.FREEZE)),
   open_thaw: open(4, request(Verb.THAW)),
+  open_halt: open(5, request(Verb.HALT).u32(9_500)),
   open_exec_foreground: open(5, execRequest(echo, "foreground")),
   // This host sends EXEC_AS for it; agents still read it.
   open_exec_background: open(
@@ -205,6 +206,7 @@ const outputVerbs = new Set([...execAsVerbs, 26, 27]);
 const archiveVerbs = new Set([...outputVerbs, 43, 44]);
 const fileVerbs = new Set([...archiveVerbs, 37, 38, 39, 40, 41, 42]);
 const processVerbs = new Set([...fileVerbs, 28]);
+const watchVerbs = new Set([...processVerbs, 45]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -217,7 +219,8 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_archives: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: archiveVerbs }],
   welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: fileVerbs }],
   welcome_list_processes: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: processVerbs }],
-  welcome_watch: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_watch: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: watchVerbs }],
+  welcome_halt: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

@@ -51,6 +51,7 @@ export const Verb = {
   ARCHIVE: 43,
   EXTRACT: 44,
   WATCH: 45,
+  HALT: 46,
 } as const;
 
 export type Verb = (typeof Verb)[keyof typeof Verb];

@@ -12,7 +12,7 @@ use crate::effects::Effect;
 use crate::epoll::{Epoll, Readiness, Source};
 use crate::frames::Parser;
 use crate::freezer::Freezer;
-use crate::halt::{self, Halt};
+use crate::halt::{self, Halt, Stop};
 use crate::options::{Mode, Options};
 use crate::orphans::Orphans;
 use crate::outside::Outside;
@@ -46,6 +46,8 @@ pub struct Agent {
     orphans: Orphans,
     dispatcher: Dispatcher,
     is_host_timer_armed: bool,
+    /// Asked for by the host, and under way.
+    stop: Option<Stop>,
     halt: Option<Halt>,
 }
 
@@ -92,6 +94,7 @@ impl Agent {
             orphans: Orphans::default(),
             dispatcher: Dispatcher::new(wake_state, options.versions, supervisor, tasks),
             is_host_timer_armed: false,
+            stop: None,
             halt: None,
         })
     }
@@ -109,6 +112,7 @@ impl Agent {
             while let Some(due) = self.timers.take_due() {
                 match due {
                     Due::Host => self.poll_host(),
+                    Due::Halt => self.continue_stop(),
                     due => self.dispatcher.handle_due(due),
                 }
             }
@@ -164,6 +168,37 @@ impl Agent {
         self.halt = received.halt.or(self.halt);
         if received.has_children {
             self.dispatcher.reap();
+            self.end_stop();
+        }
+    }
+
+    /// The loop goes on meanwhile, so that output and exits still reach the host.
+    fn begin_stop(&mut self, term_ms: u32) {
+        if self.stop.is_some() {
+            return;
+        }
+        match self.mode {
+            Mode::Machine => halt::terminate_all(),
+            Mode::Socket { .. } => self.dispatcher.supervisor().terminate(),
+        }
+        let stop = Stop::within(term_ms);
+        self.timers.after_ms(stop.next_ms(), Due::Halt);
+        self.stop = Some(stop);
+        self.end_stop();
+    }
+
+    fn continue_stop(&mut self) {
+        self.dispatcher.supervisor().hang_up();
+        self.end_stop();
+        if let Some(stop) = self.stop.as_ref().filter(|_| self.halt.is_none()) {
+            self.timers.after_ms(stop.next_ms(), Due::Halt);
+        }
+    }
+
+    /// Powers off if all programs have ended, or their time is up.
+    fn end_stop(&mut self) {
+        if self.stop.as_ref().is_some_and(Stop::is_over) {
+            self.halt = Some(Halt::PowerOff);
         }
     }
 
@@ -235,14 +270,19 @@ impl Agent {
 
     /// After all answers are sent, so that none waits for it.
     fn apply_effects(&mut self) {
+        let mut asked_ms = None;
         for effect in self.dispatcher.supervisor().effects() {
             match effect {
+                Effect::Halt { term_ms } => asked_ms = Some(term_ms),
                 Effect::Arm { after_ms, due } => self.timers.after_ms(after_ms, due),
                 Effect::Close(fd) => drop(fd),
                 Effect::Orphan(fd) => self.orphans.adopt(fd, &self.epoll),
             }
         }
         self.dispatcher.supervisor().sweep_cgroups();
+        if let Some(term_ms) = asked_ms {
+            self.begin_stop(term_ms);
+        }
     }
 
     fn shut_down(&mut self, halt: Halt) {

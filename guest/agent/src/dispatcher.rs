@@ -143,6 +143,10 @@ impl Dispatcher {
             }
             Request::Freeze => supervisor.freeze(id, streams),
             Request::Thaw => supervisor.thaw(id, streams),
+            Request::Halt { term_ms } => {
+                supervisor.halt(*term_ms);
+                streams.result(id, empty());
+            }
             Request::Exec(exec) => supervisor.exec(id, exec, streams, epoll)?,
             Request::Input(selector) => supervisor.sessions().open_input(id, selector, streams)?,
             Request::Pty {
@@ -305,7 +309,7 @@ impl Dispatcher {
             Due::Freeze => self.supervisor.poll_freezer(streams),
             Due::Redraw(key) => self.supervisor.poll_redraw(key),
             Due::Forget(key) => self.supervisor.sessions().forget(key, streams),
-            Due::Host => {}
+            Due::Host | Due::Halt => {}
         }
     }
 }

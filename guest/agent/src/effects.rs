@@ -12,6 +12,8 @@ pub enum Effect {
     Close(OwnedFd),
     /// The read end of an ended command's pipe that another process still holds open.
     Orphan(OwnedFd),
+    /// Programs are to end within the time, and then the guest.
+    Halt { term_ms: u32 },
 }
 
 impl Effect {

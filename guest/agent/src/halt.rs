@@ -1,4 +1,5 @@
-//! Power-off and reboot from inside the guest: `poweroff` and `reboot` are signals to process 1 (signals.rs).
+//! Power-off and reboot: `poweroff` and `reboot` in the guest are signals to process 1 (signals.rs), and HALT is the host's
+//! request.
 
 use std::io;
 
@@ -17,6 +18,52 @@ pub const NOTICE_MS: u64 = 200;
 /// How long processes have to end after SIGTERM, and then after SIGKILL.
 const TERM_MS: u64 = 500;
 const KILL_MS: u64 = 1_000;
+
+/// Between two looks at the programs that a HALT waits for; each sends SIGHUP to the leaders of terminals.
+const LOOK_MS: u64 = 1_000;
+
+/// A stop that the host has asked for: programs have had SIGTERM.
+pub struct Stop {
+    deadline_ns: u64,
+}
+
+impl Stop {
+    pub fn within(term_ms: u32) -> Stop {
+        Stop {
+            deadline_ns: monotonic_ns() + u64::from(term_ms) * 1_000_000,
+        }
+    }
+
+    /// The time until the next look.
+    pub fn next_ms(&self) -> u64 {
+        let left_ns = self.deadline_ns.saturating_sub(monotonic_ns());
+        left_ns.div_ceil(1_000_000).min(LOOK_MS)
+    }
+
+    pub fn is_over(&self) -> bool {
+        monotonic_ns() >= self.deadline_ns || !has_children()
+    }
+}
+
+/// A stopped process would not receive SIGTERM.
+pub fn terminate_all() {
+    // SAFETY: plain calls. This program is not among the targets.
+    unsafe {
+        libc::kill(-1, libc::SIGTERM);
+        libc::kill(-1, libc::SIGCONT);
+    }
+}
+
+/// Whether any process of the guest is left: all are children of process 1, or become so.
+fn has_children() -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is ours, and nothing is reaped.
+    let result = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_ALL, 0, &mut info, flags)
+    };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECHILD)
+}
 
 /// The payload of the NOTICE.
 pub fn notice(halt: Halt) -> Vec<u8> {

@@ -74,6 +74,7 @@ verbs! {
     Archive = 43,
     Extract = 44,
     Watch = 45,
+    Halt = 46,
 }
 
 impl Verb {

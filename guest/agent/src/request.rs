@@ -22,6 +22,10 @@ pub enum Request<'a> {
     Wake(Wake),
     Freeze,
     Thaw,
+    Halt {
+        /// How long programs have to end after SIGTERM.
+        term_ms: u32,
+    },
     Exec(Exec<'a>),
     Input(Selector),
     Attach(Selector),
@@ -68,6 +72,9 @@ impl<'a> Request<'a> {
             Verb::Wake => Request::Wake(Wake::read(&mut fields)?),
             Verb::Freeze => Request::Freeze,
             Verb::Thaw => Request::Thaw,
+            Verb::Halt => Request::Halt {
+                term_ms: fields.u32()?,
+            },
             Verb::Exec => Request::Exec(Exec::read(&mut fields, 0)?),
             Verb::ExecStdin => Request::Exec(Exec::read(&mut fields, exec_flag::STDIN)?),
             Verb::ExecAs => Request::Exec(Exec::read_as(&mut fields)?),

@@ -57,6 +57,14 @@ impl Sessions {
         self.table.get_mut(&key).map(Box::as_mut)
     }
 
+    /// The sessions whose leader has not been reaped.
+    pub fn living(&self) -> impl Iterator<Item = &Session> {
+        self.table
+            .values()
+            .map(Box::as_ref)
+            .filter(|it| it.is_alive())
+    }
+
     pub fn keys(&self) -> Vec<u32> {
         self.table.keys().copied().collect()
     }

@@ -253,6 +253,27 @@ impl Supervisor {
         }
     }
 
+    // ---- Stop
+
+    pub fn halt(&mut self, term_ms: u32) {
+        self.effects.push(Effect::Halt { term_ms });
+    }
+
+    /// Sends SIGTERM to the commands' process groups.
+    pub fn terminate(&self) {
+        for session in self.sessions.living() {
+            kills::signal_group(session.leader().pid, libc::SIGTERM);
+        }
+    }
+
+    /// Sends SIGHUP to the leaders of terminals: an interactive shell ignores SIGTERM.
+    pub fn hang_up(&self) {
+        for session in self.sessions.living().filter(|it| it.has_terminal()) {
+            // SAFETY: plain call. A leader that has not been reaped keeps its number.
+            unsafe { libc::kill(session.leader().pid, libc::SIGHUP) };
+        }
+    }
+
     // ---- Sleep
 
     pub fn is_awake(&self) -> bool {

@@ -18,6 +18,8 @@ pub enum Due {
     Redraw(u32),
     /// This ended session has been kept long enough.
     Forget(u32),
+    /// A stop that the host has asked for is to go on.
+    Halt,
     /// The port had no host and is to be read again.
     Host,
 }

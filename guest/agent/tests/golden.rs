@@ -109,7 +109,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_watch", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_halt", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -284,6 +284,15 @@ fn the_hosts_frames_are_decoded() {
         (read_verb(&mut fields), fields.str()),
         (Verb::Read, Ok(b"/in two parts".as_slice()))
     );
+    fields.finish().unwrap();
+}
+
+#[test]
+fn a_halt_is_decoded() {
+    let (_, _, _, bytes) = payload(&golden(), "open_halt");
+    let mut fields = Reader::new(&bytes);
+    assert_eq!(read_verb(&mut fields), Verb::Halt);
+    assert_eq!(fields.u32(), Ok(9_500));
     fields.finish().unwrap();
 }
 
