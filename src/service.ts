@@ -122,7 +122,7 @@ export function buildService(options: ServiceOptions) {
     observeExec: observers.observeExec,
   });
   const pauses = new ServicePauses({ store, locks, transitions, onPaused, onDestroyed });
-  capsules.onChange(onEnded);
+  store.onTrigger(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
   const idle = new Idle(clock, activity, (id) => deadlines.inactive(id));
   const deadlines = new Deadlines({

@@ -202,6 +202,14 @@ export class TestCapsule implements AsyncDisposable {
     return (await this.client.expect(200, "POST", `${this.path}/resume`)).json;
   }
 
+  async stop(): Promise<Reply["json"]> {
+    return (await this.client.expect(200, "POST", `${this.path}/stop`)).json;
+  }
+
+  async start(): Promise<Reply["json"]> {
+    return (await this.client.expect(200, "POST", `${this.path}/start`)).json;
+  }
+
   async ping(): Promise<void> {
     await this.client.expect(204, "POST", `${this.path}/ping`);
   }

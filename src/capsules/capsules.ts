@@ -14,12 +14,14 @@ import { newCapsuleId } from "./ids.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import { type CreateRequest, newRow } from "./new-row.ts";
+import { originOf } from "./origin.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
+import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
 import { encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
-import { originOf, type Transitions } from "./transitions.ts";
+import type { Transitions } from "./transitions.ts";
 import { UrlSecrets } from "./url-secrets.ts";
 import { type CapsuleView, viewOf } from "./view.ts";
 
@@ -54,10 +56,12 @@ export interface CapsulesOptions {
 export class Capsules {
   readonly urlSecrets: UrlSecrets;
   readonly #options: CapsulesOptions;
+  readonly #revivals: Revivals;
   #isClosing = false;
 
   constructor(options: CapsulesOptions) {
     this.#options = options;
+    this.#revivals = new Revivals({ ...options, permit: (...of) => this.permit(...of) });
     this.urlSecrets = new UrlSecrets(options.store);
   }
 
@@ -229,13 +233,19 @@ export class Capsules {
 
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
   async resume(teamId: string, id: string): Promise<CapsuleView> {
-    const { host, quotas, transitions, store } = this.#options;
-    using admitted = await host.admitRestore(teamId, id, this.#requireResumable(teamId, id).memoryMb);
-    const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
-    this.#options.envs.require(id);
-    quotas.requireResume(teamId, row);
-    const resuming = store.setIntentUnsynced(row, "resume");
-    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming, admitted)));
+    return this.#view(await this.#revivals.resume(teamId, id));
+  }
+
+  /** As `resume`, from the disk. Throws "invalid_state" also when there is none. */
+  async start(teamId: string, id: string): Promise<CapsuleView> {
+    return this.#view(await this.#revivals.start(teamId, id));
+  }
+
+  /** Resolves when the VM has ended; only the disk is left of the capsule. */
+  async stop(teamId: string, id: string): Promise<CapsuleView> {
+    const { store, transitions } = this.#options;
+    await this.adoption(teamId, id, "stop");
+    return this.#view(await transitions.stop(store.setIntentUnsynced(this.permit(teamId, id, "stop"), "stop")));
   }
 
   /**
@@ -274,13 +284,6 @@ export class Capsules {
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#options.locks.released(), grace]);
     this.#options.activity.flush();
-  }
-
-  #requireResumable(teamId: string, id: string): Capsule {
-    const row = this.permit(teamId, id, "resume");
-    if (row.blockedBy === null) return row;
-    const message = `capsule ${id} cannot be resumed: its template ${row.blockedBy} was deleted`;
-    throw new CapsuleError("conflict", message, { details: { template: row.blockedBy } });
   }
 
   /** A snapshot template brings its own shape. The team's own comes before an image of its name that was added later. */

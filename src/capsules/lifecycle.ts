@@ -4,41 +4,58 @@
  *
  *              ┌──────────┐  ready   ┌─────────┐  pause   ┌────────┐
  *   create ───►│ starting ├─────────►│ running ├─────────►│ paused │
- *              └────┬─────┘          │         │◄─────────┤        │
- *                   │ fail           └┬───┬───┬┘  resume  └────────┘
- *                   ▼            fail │   │   │ capture: a template is made and the capsule is gone
- *              ┌─────────┐◄───────────┘   │ halt
- *              │  error  │         ┌──────▼──┐
- *              └─────────┘         │ stopped │        destroy: from every status, the capsule is gone
- *                                  └─────────┘
+ *              │          │◄─────────┤         │◄─────────┤        │
+ *              └────┬─────┘  reset   └┬─▲─┬─▲─┬┘  resume  └────────┘
+ *                   │ fail       fail │ │ │ │ │ capture: a template is made and the capsule is gone
+ *                   ▼                 │ │ │ │
+ *              ┌─────────┐◄───────────┘ │ │ │ start
+ *              │  error  ├──────────────┘ ▼ │
+ *              └─────────┘  start    ┌──────┴──┐
+ *                      stop or halt: │ stopped │        destroy: from every status, the capsule is gone
+ *                                    └─────────┘
  *
  *  The parts of a capsule in each status:
- *    starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process
+ *    starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process. With the intent `reboot`:
+ *               a folder with the disk layer of a guest that has reset itself, perhaps a QEMU process
  *    running    a folder with a disk layer, a QEMU process, a connection to the agent
  *    paused     a folder with a disk layer and a checkpoint; no process, once the one that wrote it has ended
- *    stopped    a folder with a disk layer; the guest powered itself off; no process
- *    error      a row with a reason, perhaps a folder; no process
+ *    stopped    a folder with a disk layer; no process
+ *    error      a row with a reason; a folder with a disk layer if it ever ran; no process
  *
  *  The wire also knows `pending`, which this server never answers: a create inserts its row as `starting`.
  */
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { type Action, cannot, refusal, requiredStatus } from "../wire/requirements.ts";
+import { type Action, cannot, refusal, requiredStatuses } from "../wire/requirements.ts";
 
 export type Status = Exclude<CapsuleStatus, "pending">;
 
-export type Trigger = "ready" | "pause" | "resume" | "halt" | "fail" | "capture" | "destroy";
+/** `halt`: the guest powered itself off; `reset`: it reset itself, or its kernel panicked. */
+export type Trigger =
+  | "ready"
+  | "pause"
+  | "resume"
+  | "stop"
+  | "start"
+  | "halt"
+  | "reset"
+  | "fail"
+  | "capture"
+  | "destroy";
 
 /** The change under way, kept in the capsule's row from before the work begins until its result is committed. */
-export type Intent = "create" | "pause" | "resume" | "capture" | "destroy";
+export type Intent = "create" | "pause" | "resume" | "stop" | "start" | "reboot" | "capture" | "destroy";
 
 /** Status × trigger → the next status; "gone": the capsule no longer exists. */
 export const transitionTable = {
   starting: { ready: "running", fail: "error", destroy: "gone" },
-  running: { pause: "paused", capture: "gone", halt: "stopped", fail: "error", destroy: "gone" },
+  running: {
+    ...{ pause: "paused", capture: "gone", stop: "stopped", destroy: "gone" },
+    ...{ halt: "stopped", reset: "starting", fail: "error" },
+  },
   paused: { resume: "running", destroy: "gone" },
-  stopped: { destroy: "gone" },
-  error: { destroy: "gone" },
+  stopped: { start: "running", destroy: "gone" },
+  error: { start: "running", destroy: "gone" },
 } as const satisfies Record<Status, Partial<Record<Trigger, Status | "gone">>>;
 
 export const statuses = Object.keys(transitionTable) as Status[];
@@ -50,10 +67,13 @@ export function next(status: Status, trigger: Trigger): Status | "gone" {
   return after;
 }
 
-const participles: Record<Intent, string> = {
+export const participles: Record<Intent, string> = {
   create: "created",
   pause: "paused",
   resume: "resumed",
+  stop: "stopped",
+  start: "started",
+  reboot: "rebooted",
   capture: "captured into a template",
   destroy: "destroyed",
 };
@@ -63,7 +83,7 @@ const participles: Record<Intent, string> = {
  * left its status already.
  */
 export function allow(action: Action, id: string, status: Status, intent: Intent | null): void {
-  const required = requiredStatus(action);
+  const required = requiredStatuses(action)?.[0] ?? null;
   const refused = refusal(action, id, status);
   if (refused !== undefined) throw new CapsuleError("invalid_state", refused, { details: { status, required } });
   if (required !== null && intent !== null) {
@@ -79,12 +99,15 @@ export const live: Status[] = ["starting", "running"];
 /** Statuses without a VM, in which a retention counts. */
 export const retained: Status[] = ["paused", "stopped", "error"];
 
-/** Whether the capsule has a VM, or is being given one also by a resume. */
+/** Intents of capsules that are being given a VM and keep their status until they have it. */
+export const reviving: Intent[] = ["resume", "start"];
+
+/** Whether the capsule has a VM, or is being given one. */
 export function isLive({ status, intent }: { status: Status; intent: Intent | null }): boolean {
-  return live.includes(status) || intent === "resume";
+  return live.includes(status) || (intent !== null && reviving.includes(intent));
 }
 
-/** Statuses that a capsule can leave only by being destroyed. */
+/** Statuses that a capsule leaves only at a request for this very capsule. */
 export function isFinal(status: Status): boolean {
-  return Object.keys(transitionTable[status]).every((trigger) => trigger === "destroy");
+  return status === "stopped" || status === "error";
 }

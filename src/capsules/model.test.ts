@@ -13,18 +13,8 @@ import { live } from "./lifecycle.ts";
 import type { PolicyChange } from "./settings.ts";
 
 const verbs = [
-  "create",
-  "pause",
-  "resume",
-  "destroy",
-  "capture",
-  "delete",
-  "lose",
-  "off",
-  "look",
-  "idle",
-  "set",
-  "jump",
+  ...(["create", "pause", "resume", "stop", "start", "destroy", "capture", "delete"] as const),
+  ...(["lose", "off", "reset", "look", "idle", "set", "jump"] as const),
 ] as const;
 type Operation = { verb: (typeof verbs)[number]; pick: number };
 
@@ -39,7 +29,7 @@ const scenario = fc.record({
 /** Codes that a client may meet; anything else is a bug. */
 const expected = new Set(["not_found", "invalid_state", "agent_error", "conflict", "template_name_taken", "no_space"]);
 
-const failing: HostVerb[] = ["start", "restore", "save", "unsave", "capture", "release"];
+const failing: HostVerb[] = ["start", "restore", "boot", "save", "unsave", "capture", "release"];
 
 function interfere(host: FakeHost, delays: number[], failures: boolean[]): void {
   let turn = 0;
@@ -78,6 +68,8 @@ async function perform(
     ids.push(made.id);
   } else if (verb === "pause") assert.equal((await capsules.pause(team, id)).status, "paused");
   else if (verb === "resume") assert.equal((await capsules.resume(team, id)).status, "running");
+  else if (verb === "stop") assert.equal((await capsules.stop(team, id)).status, "stopped");
+  else if (verb === "start") assert.equal((await capsules.start(team, id)).status, "running");
   else if (verb === "destroy") {
     await capsules.destroy(team, id);
     destroyed.add(id);
@@ -87,6 +79,7 @@ async function perform(
   } else if (verb === "delete") await templates.delete(team, name);
   else if (verb === "lose") host.guests.get(id)?.endWith({ kind: "lost", reason: "shot" });
   else if (verb === "off") host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
+  else if (verb === "reset") host.guests.get(id)?.endWith({ kind: "reset", reason: "reset" });
   else if (verb === "idle") clock.advance(1_000);
   else if (verb === "set") capsules.update(team, id, policiesBy(pick));
   else if (verb === "jump") clock.step(((pick % 3) - 1) * 7_200_000);
@@ -161,7 +154,7 @@ test("concurrent clients on a slow and failing host leave one consistent record"
 
 /** Daemons die alone, or with all VMs: a power cut, a reset of the machine. */
 const crashClient = fc.array(
-  operation.filter(({ verb }) => verb !== "lose" && verb !== "off"),
+  operation.filter(({ verb }) => verb !== "lose" && verb !== "off" && verb !== "reset"),
   { maxLength: 12 },
 );
 

@@ -75,9 +75,9 @@ export class Quotas {
     this.#requireRunning("create a capsule", teamId, usage, shape);
   }
 
-  /** As `requireCreate`. */
-  requireResume(teamId: string, shape: Shape): void {
-    this.#requireRunning("resume a capsule", teamId, this.usage(teamId), shape);
+  /** As `requireCreate`, for a capsule that exists. */
+  requireRevival(teamId: string, shape: Shape, action: "resume" | "start"): void {
+    this.#requireRunning(`${action} a capsule`, teamId, this.usage(teamId), shape);
   }
 
   /**

@@ -9,6 +9,7 @@ import type { Adoptions } from "./adoptions.ts";
 import type { Clock } from "./clock.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Orphans } from "./orphans.ts";
+import { recordEnd } from "./stops.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 
@@ -81,20 +82,32 @@ async function recoverOne(row: Capsule, recovery: Recovery): Promise<void> {
         await clearFolder(row, recovery);
         void transitions.boot(row);
         return;
+      case "reboot":
+        await host.reap(row.id, "gone");
+        void transitions.reboot(row);
+        return;
       case "resume": // no process of the user has run since, so the checkpoint is still valid
-        await host.reap(row.id);
+      case "start":
+        await host.reap(row.id, memoryOf(row));
         store.clearIntent(row);
         return;
+      case "stop":
+        return await adopt(row, null, recovery);
       case "pause":
       case "capture":
         return await adopt(row, row.revision, recovery);
       case null:
         if (row.status === "running") await adopt(row, null, recovery);
-        else await host.reap(row.id); // paused, stopped, error: such a capsule has no process
+        else await host.reap(row.id, memoryOf(row)); // such a capsule has no process
     }
   } catch (error) {
     fail(row, error, recovery);
   }
+}
+
+/** A capsule without a VM has its memory only when it is paused. */
+function memoryOf({ status }: Capsule): "kept" | "gone" {
+  return status === "paused" ? "kept" : "gone";
 }
 
 /**
@@ -134,7 +147,7 @@ function adopt(row: Capsule, saving: number | null, recovery: Recovery): Promise
 async function endVm(row: Capsule, saving: number | null, reason: string, recovery: Recovery): Promise<void> {
   const { host } = recovery;
   try {
-    await host.reap(row.id);
+    await host.reap(row.id, "kept");
     const found = await host.adopt(row.id, saving, new AbortController().signal);
     if (found.kind !== "alive")
       await recoverRunning(row, found.kind === "nothing" ? { ...found, reason } : found, recovery);
@@ -153,18 +166,26 @@ function fail(row: Capsule, error: unknown, { store, log, result }: Recovery): v
   }
 }
 
-/** For a row in `running`, perhaps with an unacknowledged pause or capture: the guest runs on if it is still there. */
+/**
+ * For a row in `running`, perhaps with an unacknowledged pause or capture: the guest runs on if it is still there. A stop is
+ * completed, since programs may have ended for it.
+ */
 async function recoverRunning(row: Capsule, found: Adopted, { store, transitions, result }: Recovery): Promise<void> {
+  const isStopping = row.intent === "stop";
   if (found.kind === "running") {
-    const running = row.intent === null ? store.get(row.id) : store.clearIntent(row);
+    const running = row.intent === null || isStopping ? store.get(row.id) : store.clearIntent(row);
     if (running === undefined || running.intent === "destroy") return; // the destroy waits for this lock and ends the guest
     await transitions.run(found.guest, running, true);
     result.adopted++;
+    if (isStopping) void transitions.stop(running).catch(() => {}); // it waits for this lock; a destroy may come first
+  } else if (isStopping) {
+    store.commit(row, "stop");
   } else if (found.kind === "checkpoint" && belongsTo(found, row)) {
     // The checkpoint is durable and the VM is gone: completing the pause loses nothing.
     store.commit(row, "pause");
-  } else if (found.kind === "powered_off") {
-    store.commit(row, "halt");
+  } else if (found.kind === "powered_off" || found.kind === "reset") {
+    const ended = recordEnd(store, row, { kind: found.kind, reason: "" });
+    if (ended?.intent === "reboot") void transitions.reboot(ended);
   } else {
     const reason = "reason" in found ? found.reason : undefined;
     store.commit(row, "fail", { errorReason: reason ?? "its VM ended while the server was away" });

@@ -27,11 +27,14 @@ const noCapsules = Object.fromEntries(capsuleStatuses.map((status) => [status, 0
 /** Called with the capsule after a change that its team can see; `row` is undefined when it is gone. Must not throw. */
 export type Subscriber = (teamId: string, id: string, row: Capsule | undefined) => void;
 
+export type CommitTrigger = Exclude<Trigger, "destroy" | "capture">;
+
 export class CapsuleStore {
   readonly #rows: CapsuleRows;
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
   readonly #subscribers = new Set<Subscriber>();
+  readonly #triggered: ((row: Capsule, trigger: CommitTrigger) => void)[] = [];
   /** The number of capsules in each status. All changes go through this store, so that no probe scans the table. */
   readonly #counts: Record<CapsuleStatus, number>;
   #runningMemoryMb: number;
@@ -108,6 +111,11 @@ export class CapsuleStore {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }
 
+  isBeingDestroyed(id: string): boolean {
+    const row = this.get(id);
+    return row === undefined || row.intent === "destroy";
+  }
+
   /** Throws the same CapsuleError("not_found") for an unknown id, a destroyed capsule and another team's. */
   require(teamId: string, id: string): Capsule {
     const row = this.#rows.ofTeamById(teamId, id);
@@ -136,10 +144,10 @@ export class CapsuleStore {
   }
 
   /**
-   * As `setIntent`, without an fsync. For a pause or a resume: a power cut ends the VM too, and the row without the intent
+   * As `setIntent`, without an fsync. For what needs or makes a VM: a power cut ends the VM too, and the row without the intent
    * then describes what is left.
    */
-  setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
+  setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume" | "stop" | "start">): Capsule {
     const changed = this.#rows.changeUnsynced(row.id, row.revision, { intent });
     return requireChanged(row, this.#notified(row, changed));
   }
@@ -156,7 +164,8 @@ export class CapsuleStore {
   async untilStatus(id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<void> {
     const isOver = () => {
       const row = this.get(id);
-      return row === undefined || row.intent === "destroy" || row.status === status || isFinal(row.status);
+      if (row === undefined || row.intent === "destroy" || row.status === status) return true;
+      return isFinal(row.status) && row.intent === null;
     };
     const { promise, resolve } = Promise.withResolvers<void>();
     const end = () => resolve();
@@ -171,15 +180,18 @@ export class CapsuleStore {
   }
 
   /** Follows the trigger's arrow after the work succeeded. Undefined when a destroy began meanwhile. */
-  commit(
-    row: Capsule,
-    trigger: Exclude<Trigger, "destroy" | "capture">,
-    also: CapsuleChange = {},
-  ): Capsule | undefined {
+  commit(row: Capsule, trigger: CommitTrigger, also: CapsuleChange = {}): Capsule | undefined {
     const status = next(row.status, trigger);
     const committed = this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
-    if (committed !== undefined) this.#publish(row.teamId, row.id, committed);
+    if (committed === undefined) return undefined;
+    this.#publish(row.teamId, row.id, committed);
+    for (const listener of this.#triggered) listener(committed, trigger);
     return committed;
+  }
+
+  /** Calls `listener` at each commit, with its trigger. It must not throw. */
+  onTrigger(listener: (row: Capsule, trigger: CommitTrigger) => void): void {
+    this.#triggered.push(listener);
   }
 
   /** Takes the intent back after the work failed and was undone. */

@@ -4,7 +4,7 @@
  * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Admitted, Guest, GuestEnd, Host, Origin, ReserveShare } from "../host/host.ts";
+import type { Admitted, Guest, GuestEnd, Host, ReserveShare, Turn } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -13,13 +13,16 @@ import type { Activity } from "./activity.ts";
 import type { Adoptions } from "./adoptions.ts";
 import type { Clock } from "./clock.ts";
 import { asAgentError, justEnded, reasonOf } from "./failures.ts";
+import { participles } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import { originOf } from "./origin.ts";
 import type { Runs } from "./runs.ts";
+import { type Operate, requireGuest, Stops } from "./stops.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
 /** Runs `work` and records its duration and outcome. */
 export type Observe = <T>(operation: Operation, capsuleId: string, work: () => Promise<T>) => Promise<T>;
-export type Operation = "boot" | "resume" | "pause" | "capture";
+export type Operation = "boot" | "reboot" | "start" | "resume" | "pause" | "stop" | "capture";
 
 export interface TransitionsOptions {
   store: CapsuleStore;
@@ -47,28 +50,49 @@ export class Transitions {
   readonly #options: TransitionsOptions;
   /** Starts, restores, and saves and captures that wait for their turn. */
   readonly #abortables = new Abortables();
+  readonly #stops: Stops;
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
+    const operate: Operate = (row, work) => this.#abortable("stop", row.id, work);
+    this.#stops = new Stops({ ...options, operate, reboot: (row) => this.reboot(row) });
   }
 
   /** starting → running, or error. `admitted`: the memory that is set aside for it. */
   boot(row: Capsule, admitted?: Admitted): Promise<void> {
-    const { host, store, locks, log, step, beforeRun } = this.#options;
+    const { host } = this.#options;
+    const start = (turn: Turn) => host.start(row.id, originOf(row), row, { ...turn, admitted });
+    // A VM may run whose row could not be committed.
+    return this.#begin(row, "boot", start, () => host.remove(row.id));
+  }
+
+  /** As `boot`, from the disk of a capsule whose guest has reset itself; the disk stays, whatever happens. */
+  reboot(row: Capsule): Promise<void> {
+    const { host } = this.#options;
+    const start = (turn: Turn) => host.boot(row.id, turn);
+    return this.#begin(row, "reboot", start, () => host.reap(row.id, "gone"));
+  }
+
+  #begin(
+    row: Capsule,
+    operation: Operation,
+    bring: (turn: Turn) => Promise<Guest>,
+    undo: () => Promise<void>,
+  ): Promise<void> {
+    const { store, locks, log, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
-      if (this.#isBeingDestroyed(row.id)) return;
+      if (store.isBeingDestroyed(row.id)) return;
       try {
-        const guest = await this.#abortable("boot", row.id, (signal) =>
-          host.start(row.id, originOf(row), row, { owner: row.teamId, signal, admitted }),
-        );
+        const turn = (signal: AbortSignal) => bring({ owner: row.teamId, signal });
+        const guest = await this.#abortable(operation, row.id, turn);
         await beforeRun(row.teamId, guest);
         const running = store.commit(row, "ready", this.#startedNow());
         step("running.committed");
         if (running !== undefined) await this.run(guest, running);
       } catch (error) {
-        if (this.#isBeingDestroyed(row.id)) return; // the destroy waits for this lock and removes what there is
+        if (store.isBeingDestroyed(row.id)) return; // the destroy waits for this lock and removes what there is
         log.error({ err: error, capsule: row.id }, "capsule did not start");
-        await host.remove(row.id).catch(() => {}); // a VM may run whose row could not be committed
+        await undo().catch(() => {});
         this.#fail(row, reasonOf(error));
       }
     });
@@ -82,7 +106,7 @@ export class Transitions {
   pause(row: Capsule, owner = row.teamId): Promise<Capsule> {
     const { store, locks, runs, step } = this.#options;
     return locks.runExclusiveDetached(row.id, async () => {
-      const guest = this.#require(row.id);
+      const guest = requireGuest(row.id, this.#options);
       await this.#save(row, guest, "pause", owner);
       let paused: Capsule | undefined;
       try {
@@ -100,24 +124,40 @@ export class Transitions {
     });
   }
 
+  /** running → stopped. `row` carries the intent. */
+  stop(row: Capsule): Promise<Capsule> {
+    return this.#stops.stop(row);
+  }
+
   /** paused → running. `row` carries the intent; `admitted` as for `boot`. */
   resume(row: Capsule, admitted: Admitted): Promise<Capsule> {
-    const { host, store, locks, step, beforeRun } = this.#options;
+    const { host } = this.#options;
+    return this.#revive(row, "resume", (turn) => host.restore(row.id, { ...turn, admitted }));
+  }
+
+  /** stopped or error → running, from its disk. As `resume`. */
+  start(row: Capsule, admitted: Admitted): Promise<Capsule> {
+    const { host } = this.#options;
+    return this.#revive(row, "start", (turn) => host.boot(row.id, { ...turn, admitted }));
+  }
+
+  #revive(row: Capsule, trigger: "resume" | "start", bring: (turn: Turn) => Promise<Guest>): Promise<Capsule> {
+    const { store, locks, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
-      if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
+      if (store.isBeingDestroyed(row.id)) throw missing(row.id);
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await this.#abortable("resume", row.id, (signal) =>
-          host.restore(row.id, { owner: row.teamId, signal, admitted }),
-        );
+        const turn = (signal: AbortSignal) => bring({ owner: row.teamId, signal });
+        guest = await this.#abortable(trigger, row.id, turn);
         await beforeRun(row.teamId, guest);
-        running = store.commit(row, "resume", this.#startedNow());
+        running = store.commit(row, trigger, { ...this.#startedNow(), errorReason: null });
       } catch (error) {
-        if (guest !== undefined) await this.#endPausedVm(row.id, guest);
-        if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
+        if (guest !== undefined) await this.#endStoppedVm(row.id, guest);
+        if (store.isBeingDestroyed(row.id)) throw missing(row.id);
         store.clearIntent(row);
-        throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
+        const failed = `capsule ${row.id} could not be ${participles[trigger]} and is still ${row.status}`;
+        throw asAgentError(error, failed);
       }
       step("running.committed");
       if (running === undefined) throw missing(row.id); // the destroy waits for this lock and ends the guest
@@ -130,17 +170,17 @@ export class Transitions {
   capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
     const { host, locks, runs, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
-      const guest = this.#require(row.id);
+      const guest = requireGuest(row.id, this.#options);
       await this.#save(row, guest, "capture", row.teamId);
       try {
         const { sizeBytes } = await this.#abortables.run(row.id, (signal) =>
           host.capture(guest, storage, { owner: row.teamId, signal }),
         );
-        if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
+        if (this.#options.store.isBeingDestroyed(row.id)) throw missing(row.id);
         commit(sizeBytes);
         step("captured.committed");
       } catch (error) {
-        if (!this.#isBeingDestroyed(row.id)) await this.#runOn(row, guest);
+        if (!this.#options.store.isBeingDestroyed(row.id)) await this.#runOn(row, guest);
         await host.removeTemplate(storage).catch(() => {}); // left to the reconciler
         throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);
       }
@@ -180,7 +220,7 @@ export class Transitions {
     );
     if (guest === undefined) return isChanging || adoptions.endVm(id, reason);
     if (locks.isLocked(id)) host.abandon(guest);
-    this.#ended(id, guest, { kind: "lost", reason });
+    this.#stops.ended(id, guest, { kind: "lost", reason });
     return true;
   }
 
@@ -189,7 +229,7 @@ export class Transitions {
     const { host, store, locks } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (store.get(row.id)?.revision !== row.revision) return;
-      if (row.status === "paused") await host.reap(row.id);
+      if (row.status === "paused") await host.reap(row.id, "kept");
       this.#undo(row);
     });
   }
@@ -207,7 +247,7 @@ export class Transitions {
     }
   }
 
-  /** Undoes a save. A guest that cannot run on is ended, and `#ended` takes the capsule to `error`. */
+  /** Undoes a save. A guest that cannot run on is ended, and `Stops.ended` takes the capsule to `error`. */
   async #runOn(row: Capsule, guest: Guest): Promise<void> {
     const { host, log } = this.#options;
     await host.unsave(guest).catch((error: unknown) => {
@@ -233,9 +273,9 @@ export class Transitions {
     adoptions.end(row.id);
     const { wakeProblems: problems } = guest;
     if (problems.length > 0) log.warn({ capsule: row.id, problems }, "a capsule runs, and its wake could not do all");
-    void guest.ended.then((end) => this.#ended(row.id, guest, end));
+    void guest.ended.then((end) => this.#stops.ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
-      // The agent is gone; `#ended` follows and takes the capsule to `error`.
+      // The agent is gone; `Stops.ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
     runs.released(row, guest, isAdopted);
@@ -248,24 +288,6 @@ export class Transitions {
     } catch (error) {
       this.#options.log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
     }
-  }
-
-  /** The guest ended by itself. */
-  #ended(id: string, guest: Guest, end: GuestEnd): void {
-    const { host, store, locks, runs, log } = this.#options;
-    locks
-      .runExclusive(id, async () => {
-        if (!runs.has(id, guest)) return;
-        runs.end(id, guest, end.kind === "powered_off" ? "stopped" : "error");
-        const row = store.get(id);
-        if (row !== undefined && row.status === "running" && row.intent !== "destroy") {
-          if (end.kind === "powered_off") store.commit(row, "halt");
-          else store.commit(row, "fail", { errorReason: end.reason });
-        }
-        log.info({ capsule: id, end: end.kind, reason: end.reason }, "guest ended");
-        await host.end(guest);
-      })
-      .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
   }
 
   /** Runs `work` observed, with a signal that fires when a destroy begins or the guest ends. */
@@ -286,14 +308,14 @@ export class Transitions {
 
   async #endPaused(id: string, guest: Guest): Promise<void> {
     await delay(endDelayMs);
-    await this.#endPausedVm(id, guest);
+    await this.#endStoppedVm(id, guest);
   }
 
   /** A failure is logged; the next resume, destroy or start ends the VM. */
-  async #endPausedVm(id: string, guest: Guest): Promise<void> {
+  async #endStoppedVm(id: string, guest: Guest): Promise<void> {
     const { host, log } = this.#options;
     await host.end(guest).catch((error: unknown) => {
-      log.error({ err: error, capsule: id }, "the VM of a paused capsule has not ended");
+      log.error({ err: error, capsule: id }, "the VM of a capsule that was paused or not started has not ended");
     });
   }
 
@@ -304,21 +326,4 @@ export class Transitions {
     activity.forget(row.id);
     if (row.storage !== null) await onFreed(row.storage);
   }
-
-  #isBeingDestroyed(id: string): boolean {
-    const row = this.#options.store.get(id);
-    return row === undefined || row.intent === "destroy";
-  }
-
-  #require(id: string): Guest {
-    if (this.#isBeingDestroyed(id)) throw missing(id);
-    const guest = this.#options.runs.guest(id);
-    if (guest === undefined) throw justEnded(id);
-    return guest;
-  }
-}
-
-/** The parent that a capsule starts from: a template's files, or a built-in image by its name. */
-export function originOf({ storage, template }: Pick<Capsule, "storage" | "template">): Origin {
-  return storage === null ? { kind: "base", name: template } : { kind: "template", storage };
 }

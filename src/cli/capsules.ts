@@ -1,4 +1,4 @@
-/** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
+/** The life cycle of capsules: create, ls, rm, pause, resume, stop, start, snapshot. */
 import type {
   Capsule,
   CapsuleChange,
@@ -167,6 +167,14 @@ export function inspect(call: Call): Promise<number> {
   return each(call, async (capsule) => {
     return call.isJson ? capsule : JSON.stringify(capsule, undefined, 2);
   });
+}
+
+export function stop(call: Call): Promise<number> {
+  return each(call, async (capsule) => statusLine(call, await capsule.stop()));
+}
+
+export function start(call: Call): Promise<number> {
+  return each(call, async (capsule) => statusLine(call, await capsule.start()));
 }
 
 function statusLine(call: Call, capsule: Capsule): unknown {

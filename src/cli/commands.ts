@@ -251,6 +251,26 @@ export const commands: Commands = {
     examples: [["capsule resume ID", "returns when the capsule runs"]],
     load: async () => (await capsules()).resume,
   },
+  stop: {
+    usage: "ID…",
+    meaning: "end a capsule's programs and its virtual machine; its disk is kept",
+    details:
+      "Programs get SIGTERM, and SIGKILL ten seconds later. Memory is not kept: pause a capsule that is to go on as it was.",
+    options: {},
+    words: [1, 1_000],
+    completes: "capsule",
+    examples: [["capsule stop ID && capsule start ID", "a new start of the system, with the same files"]],
+    load: async () => (await capsules()).stop,
+  },
+  start: {
+    usage: "ID…",
+    meaning: "boot a stopped capsule, or one in status error, from its disk",
+    options: {},
+    words: [1, 1_000],
+    completes: "capsule",
+    examples: [["capsule start ID", "returns when the capsule runs"]],
+    load: async () => (await capsules()).start,
+  },
   snapshot: {
     usage: "[--overwrite] ID [NAME]",
     meaning: "turn a capsule into a template; the capsule itself is destroyed",

@@ -57,9 +57,7 @@ export function adviceOn(name: string, error: unknown, url: string): string | un
     case "conflict":
       return conflictAdvice(error.message);
     case "invalid_state":
-      return name !== "pause" && /\bis paused\b/.test(error.message)
-        ? `Resume it: capsule resume ${id ?? "ID"}`
-        : undefined;
+      return stateAdvice(name, error.message, id ?? "ID");
     case "invalid_request":
       return invalidAdvice(error);
     case "not_found":
@@ -67,6 +65,13 @@ export function adviceOn(name: string, error: unknown, url: string): string | un
     default:
       return undefined;
   }
+}
+
+function stateAdvice(name: string, message: string, id: string): string | undefined {
+  if (name === "start" && /\bis paused\b/.test(message)) return `Resume it: capsule resume ${id}`;
+  if (name === "pause" || name === "stop" || name === "start") return undefined;
+  if (/\bis paused\b/.test(message)) return `Resume it: capsule resume ${id}`;
+  return /\bis (stopped|error)\b/.test(message) ? `Start it from its disk: capsule start ${id}` : undefined;
 }
 
 const removeOrPause = "capsule limits shows your limits, capsule ls your capsules. Remove or pause some.";
@@ -87,7 +92,7 @@ function quotaAdvice(quota: unknown): string {
     case "bytes on disk":
       return makeRoom;
     case "starts under way":
-      return "Wait until some of your team's creates and resumes are over, then try again.";
+      return "Wait until some of your team's creates, resumes and starts are over, then try again.";
     default:
       return "capsule limits shows your limits. Wait, then try again.";
   }

@@ -74,10 +74,10 @@ export class CapsuleRows {
     this.#any = database.prepare("SELECT 1 FROM capsules UNION ALL SELECT 1 FROM tombstones LIMIT 1");
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
-      "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
+      "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND intent IS NULL AND status IN ('paused', 'stopped', 'error')",
     );
     this.#ids = database.prepare("SELECT id FROM capsules WHERE team_id = ?");
-    const isLive = "(status IN (SELECT value FROM json_each(:live)) OR intent = 'resume')";
+    const isLive = "(status IN (SELECT value FROM json_each(:live)) OR intent IN ('resume', 'start'))";
     this.#usage = database.prepare(
       `SELECT COUNT(*) AS capsules, COALESCE(SUM(vcpus) FILTER (WHERE ${isLive}), 0) AS runningVcpus,
          COALESCE(SUM(memory_mb) FILTER (WHERE ${isLive}), 0) AS runningMemoryMb
@@ -97,7 +97,7 @@ export class CapsuleRows {
     );
   }
 
-  /** The number of a team's capsules, and the vCPUs and memory of those in a `live` status or being resumed. */
+  /** The number of a team's capsules, and the vCPUs and memory of those in a `live` status or being resumed or started. */
   usage(teamId: string, live: string[]): { capsules: number; runningVcpus: number; runningMemoryMb: number } {
     const row = this.#usage.get({ teamId, live: JSON.stringify(live) });
     return { ...(row as { capsules: number; runningVcpus: number; runningMemoryMb: number }) };
@@ -270,9 +270,9 @@ export class CapsuleRows {
     this.#remove.run(id);
   }
 
-  /** Marks every capsule of this storage in `status` without an intent as depending on a deleted template. */
-  block(storage: string, status: string, templateName: string): void {
-    this.#block.run(templateName, storage, status);
+  /** Marks every capsule of this storage without a VM, and without an intent, as depending on a deleted template. */
+  block(storage: string, templateName: string): void {
+    this.#block.run(templateName, storage);
   }
 
   /** How many capsules still need this storage's files. */

@@ -57,9 +57,12 @@ test("every write of a capsule shows at once", (t) => {
   assert.equal(seen()?.status, "running");
   rows.noteActive([["cl-one", 7]]);
   assert.equal(seen()?.lastActiveAt, 7);
-  rows.block("t1", "running", "tools");
+  rows.block("t1", "tools");
+  assert.equal(seen()?.blockedBy, null, "it runs");
+  rows.change("cl-one", 2, { status: "stopped" });
+  rows.block("t1", "tools");
   assert.equal(seen()?.blockedBy, "tools");
-  rows.beginDestroy("cl-one", 2, 0, () => {});
+  rows.beginDestroy("cl-one", 3, 0, () => {});
   assert.equal(seen()?.intent, "destroy");
   rows.remove("cl-one");
   assert.equal(seen(), undefined);

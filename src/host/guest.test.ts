@@ -366,7 +366,7 @@ it("a VM whose QEMU does not answer, or that waits for the disk, must not be sto
 describe("the VM's end", () => {
   const ends = [
     [{ kind: "powered_off" }, "powered_off", /powered itself off/],
-    [{ kind: "reset" }, "lost", /kernel panicked/],
+    [{ kind: "reset" }, "reset", /kernel panicked/],
     [{ kind: "exited" }, "lost", /process ended/],
     [{ kind: "overused", what: "memory: 2 bytes, of 1" }, "lost", /took more than its share of memory: 2 bytes, of 1/],
   ] as const;

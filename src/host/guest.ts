@@ -13,6 +13,7 @@ import { SilenceError } from "../agent/liveness.ts";
 import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError, messageOf } from "../wire/errors.ts";
+import { withDeadline } from "./deadline.ts";
 import type { CapsuleFile } from "./disk/capsule-folder.ts";
 import type { Guest, GuestEnd } from "./host.ts";
 
@@ -20,6 +21,7 @@ const diskPollMs = 1_000;
 /** A VM reports the end of its process within 0.8 s; longer would delay the status beyond 1 s. */
 const vmEndGraceMs = 900;
 const entropyBytes = 64;
+const settleMs = 20_000;
 
 /**
  * The identity of a guest among all those that start from the same checkpoint: host name and machine id follow from the
@@ -169,6 +171,16 @@ export class LiveGuest implements Guest {
     else this.#end({ kind: "lost", reason });
   }
 
+  /** Makes QEMU write to the host's disk what the guest has written to its own. Call when the guest has ended, or is to be ended. */
+  async settleDisk(): Promise<void> {
+    await withDeadline(settleMs, `writing the disk of capsule ${this.id}`, this.vm.stop()).catch(() => {}); // as a power cut, then
+  }
+
+  /** Whether it has powered itself off or reset itself. QEMU is still there. */
+  get hasHalted(): boolean {
+    return this.#vmEnd?.kind === "powered_off" || this.#vmEnd?.kind === "reset";
+  }
+
   /** Closes the connection for good; calls in flight reject with `reason`. This is not reported as an end. */
   disconnect(reason?: CapsuleError): void {
     this.#enter({ name: "ended", error: reason ?? this.#error("is no longer connected") });
@@ -282,7 +294,7 @@ function describeEnd(end: VmEnd): [kind: GuestEnd["kind"], reason: string] {
     case "powered_off":
       return ["powered_off", "the guest powered itself off"];
     case "reset":
-      return ["lost", "the guest reset itself or its kernel panicked"];
+      return ["reset", "the guest reset itself or its kernel panicked"];
     case "overused":
       return ["lost", `the VM took more than its share of ${end.what}`];
     case "exited":

@@ -30,7 +30,7 @@ export interface BuiltIn {
 
 /** How a guest ended by itself. `reason` is shown to clients. */
 export interface GuestEnd {
-  kind: "powered_off" | "lost";
+  kind: "powered_off" | "reset" | "lost";
   reason: string;
 }
 
@@ -158,6 +158,18 @@ export interface Host {
   start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<Guest>;
   /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as before. `turn` as for `start`. */
   restore(id: string, turn: Turn): Promise<Guest>;
+  /**
+   * Throws CapsuleError: "invalid_state" for a capsule without a disk of its own, "conflict" when what it stands on is gone, or a
+   * VM of its kind cannot be started here.
+   */
+  requireDisk(id: string): Promise<void>;
+  /** A VM that boots from the capsule's disk, held. `turn` as for `start`. On failure the folder is there as before. */
+  boot(id: string, turn: Turn): Promise<Guest>;
+  /**
+   * Ends the guest's programs, writes its disk's cache out and powers it off, within a bounded time: a guest that does not answer
+   * loses what it had not written. The VM is left to `end`. When the signal fires, nothing is waited for any longer. Never rejects.
+   */
+  shutDown(guest: Guest, signal: AbortSignal): Promise<void>;
   /** Lets the user's processes run and removes the checkpoint. Call when the record is committed. */
   release(guest: Guest): Promise<void>;
 
@@ -194,8 +206,11 @@ export interface Host {
    * the answer while one is waited for. When `signal` fires this is given up, with the signal's reason, and the VM runs on.
    */
   adopt(id: string, saving: number | null, signal: AbortSignal): Promise<Adopted | AliveVm>;
-  /** Ends the VM, if any, of a capsule that should have none. */
-  reap(id: string): Promise<void>;
+  /**
+   * Ends the VM, if any, of a capsule that should have none. `memory`: of a paused capsule it is kept, and what a resume has done to
+   * the disk is undone.
+   */
+  reap(id: string, memory: "kept" | "gone"): Promise<void>;
   inventory(): Inventory;
   /** Moves the folder of a capsule, whose VM is ended, or of a template to lost+found. */
   keepLost(kind: SavedKind, name: string): Promise<void>;
@@ -211,7 +226,7 @@ export interface Host {
  */
 export type Adopted =
   | { kind: "running"; guest: Guest }
-  | { kind: "powered_off" }
+  | { kind: "powered_off" | "reset" }
   | { kind: "checkpoint"; revision: number | null; savedAt: number; reason?: string | undefined }
   | { kind: "nothing"; reason?: string | undefined };
 

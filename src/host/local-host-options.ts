@@ -22,6 +22,8 @@ export interface LocalHostOptions {
   wakeMs: number;
   /** Longest silence of a guest that runs, and of one that an earlier server has left. */
   silenceMs: number;
+  /** How long programs have to end when their capsule is stopped; 10 s by default. */
+  stopGraceMs?: number;
   /** How many VMs are started at once. */
   concurrentStarts: number;
   /** How many bases without a capsule are kept. */

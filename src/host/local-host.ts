@@ -25,7 +25,9 @@ import type { LiveGuest } from "./guest.ts";
 import type { Admitted, Captured, Guest, Host, Origin, SavedKind, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { TemplateStore } from "./images/template-store.ts";
+import { Booter } from "./launch/booter.ts";
 import { Launcher } from "./launch/launcher.ts";
+import { shutDown, stopGraceMs } from "./launch/shut-down.ts";
 import { Starter } from "./launch/starter.ts";
 import type { LocalHostOptions } from "./local-host-options.ts";
 import { sweep } from "./sweep.ts";
@@ -45,6 +47,7 @@ export class LocalHost implements Host {
   readonly #checkpointer: Checkpointer;
   readonly #launcher: Launcher;
   readonly #starter: Starter;
+  readonly #booter: Booter;
   readonly #restorer: Restorer;
   readonly #adopter: Adopter;
   readonly #warm: WarmStarts;
@@ -93,6 +96,7 @@ export class LocalHost implements Host {
     const launcher = new Launcher(launch, this.#warm);
     this.#launcher = launcher;
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher });
+    this.#booter = new Booter({ ...launch, verifier: this.#verifier, launcher });
     this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher });
     const onReached = (guest: LiveGuest) => void this.#hold(guest);
     this.#adopter = new Adopter({ ...launch, launcher, restorer: this.#restorer, onReached });
@@ -161,6 +165,20 @@ export class LocalHost implements Host {
     return guest;
   }
 
+  requireDisk(id: string): Promise<void> {
+    return this.#booter.requireDisk(id);
+  }
+
+  async boot(id: string, turn: Turn): Promise<Guest> {
+    const left = this.#guests.get(id);
+    if (left !== undefined) await this.end(left); // its VM could not be ended when it stopped
+    return this.#hold(await this.#booter.boot(id, turn));
+  }
+
+  shutDown(guest: Guest, signal: AbortSignal): Promise<void> {
+    return shutDown(this.#live(guest), this.#options.stopGraceMs ?? stopGraceMs, signal);
+  }
+
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     this.#restored.delete(live);
@@ -194,6 +212,7 @@ export class LocalHost implements Host {
 
   async end(guest: Guest): Promise<void> {
     const live = this.#live(guest);
+    if (live.hasHalted) await live.settleDisk();
     live.disconnect(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
     await this.admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
@@ -233,8 +252,10 @@ export class LocalHost implements Host {
     return this.#adopter.adopt(id, saving, signal);
   }
 
-  reap(id: string): Promise<void> {
-    return this.#restorer.reap(id);
+  async reap(id: string, memory: "kept" | "gone"): Promise<void> {
+    const left = this.#guests.get(id);
+    if (left !== undefined) await this.end(left);
+    await (memory === "kept" ? this.#restorer.reap(id) : this.#booter.reap(id));
   }
 
   inventory() {
@@ -243,7 +264,7 @@ export class LocalHost implements Host {
   }
 
   async keepLost(kind: SavedKind, name: string): Promise<void> {
-    if (kind === "capsules") await this.reap(name);
+    if (kind === "capsules") await this.reap(name, "kept");
     else await this.#warm.removeTemplate(name, this.#paths.template(name));
     this.#verifier.forget(this.lostFound.checkpointOf(kind, name));
     await this.lostFound.keep(kind, name);

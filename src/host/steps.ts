@@ -3,7 +3,7 @@
  * Otherwise they do nothing.
  */
 export const steps = [
-  // create and resume
+  // create, resume, start and reboot
   "start.journalled",
   "restore.journalled",
   "restore.loaded",
@@ -26,6 +26,9 @@ export const steps = [
   "capture.written",
   "capture.published",
   "captured.committed",
+  // stop
+  "stop.halted",
+  "stopped.committed",
   // the end of a VM, of a capsule, of a template
   "end.killed",
   "destroy.committed",

@@ -5,6 +5,7 @@
  * A route is closed unless it declares `open`, so that a forgotten declaration locks instead of unlocks.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
+import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { Cors } from "./access/cors.ts";
@@ -108,14 +109,16 @@ export function currentRefusal(thrown: unknown, request: FastifyRequest, capsule
   if (!isEnded || action === undefined) return thrown;
   const [{ teamId }, { id }] = [request.identity, request.params as { id: string }];
   try {
-    // A guest that failed under a request is the request's own failure: 502, although the next one gets 409.
-    if (thrown.code === "agent_error" && capsules.get(teamId, id).status === "error") return thrown;
+    // A guest that failed or rebooted under a request is the request's own failure: 502, although the next one gets 409.
+    if (thrown.code === "agent_error" && failed.has(capsules.get(teamId, id).status)) return thrown;
     capsules.permit(teamId, id, action);
     return thrown;
   } catch (refusal) {
     return refusal;
   }
 }
+
+const failed: ReadonlySet<CapsuleStatus> = new Set(["error", "starting"]);
 
 const endedByGuest = new Set<ErrorCode>(["agent_error", "invalid_state"]);
 

@@ -53,7 +53,8 @@ test("routes declare which audit entries are on disk before the answer, and whic
   });
   await app.ready();
   assert.deepEqual([...durable].sort(), [
-    ...["capsule.create", "capsule.destroy", "capsule.pause", "capsule.resume", "capsule.update"],
+    ...["capsule.create", "capsule.destroy", "capsule.pause", "capsule.resume", "capsule.start", "capsule.stop"],
+    "capsule.update",
     ...["key.create", "key.revoke", "sign-in", "sign-in-link.create", "template.create", "template.delete"],
   ]);
   assert.deepEqual([...reads].sort(), ["file.archive", "file.list", "file.read", "process.list", "process.logs"]);

@@ -33,6 +33,8 @@ export type CapsulesService = Pick<
   | "ping"
   | "pause"
   | "resume"
+  | "stop"
+  | "start"
   | "destroy"
   | "usage"
   | "urlSecrets"

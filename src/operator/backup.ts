@@ -1,8 +1,8 @@
 /**
  * `capsule admin backup`: a copy of the data folder that a server can be started on, made while the server runs.
  *
- * The records are copied first, in one transaction. A paused capsule's files do not change until it is resumed, and
- * every resume changes its record: its copy is consistent if the record is the same afterwards. The memory of a running
+ * The records are copied first, in one transaction. The files of a paused or stopped capsule do not change until it runs again, and
+ * that changes its record: its copy is consistent if the record is the same afterwards. The memory of a running
  * capsule cannot be copied; in the backup the capsule is in status `error`, with the reason.
  */
 import { execFile } from "node:child_process";
@@ -29,7 +29,7 @@ export async function backup({ words: [folder] }: Pick<Call, "words">): Promise<
   try {
     const { kept, left } = await copyData(dataDir, target);
     await run("sync", ["-f", target]);
-    console.log(`${target}: ${kept} paused capsules${left === 0 ? "" : `; ${left} others only as records`}`);
+    console.log(`${target}: ${kept} capsules that do not run${left === 0 ? "" : `; ${left} others only as records`}`);
     return 0;
   } catch (error) {
     await rm(target, { recursive: true, force: true });
@@ -54,9 +54,9 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
     let kept = 0;
     let left = 0;
     for (const row of copiedRows.all()) {
-      // Neither has files worth copying: a server that starts on the copy finishes the destruction.
-      if (row.status === "stopped" || row.status === "error" || row.intent === "destroy") continue;
-      const isKept = isPaused(row) && (await copyCapsule(dataDir, target, row, liveRows));
+      if (row.intent === "destroy") continue; // a server that starts on the copy finishes it
+      if (row.status === "error" && !existsSync(join(dataDir, "capsules", row.id))) continue; // it never ran
+      const isKept = isAtRest(row) && (await copyCapsule(dataDir, target, row, liveRows));
       if (isKept) kept += 1;
       else left += 1;
       if (!isKept) copiedRows.change(row.id, row.revision, lost);
@@ -71,15 +71,18 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
 
 const lost = { status: "error", intent: null, errorReason: "it was not paused when this backup was made" };
 
-function isPaused({ status, intent }: CapsuleRow): boolean {
-  return status === "paused" && intent === null;
+function isAtRest({ status, intent }: CapsuleRow): boolean {
+  return ["paused", "stopped", "error"].includes(status) && intent === null;
 }
 
 /** False: it was resumed or destroyed during the copy. */
 async function copyCapsule(dataDir: string, target: string, row: CapsuleRow, live: CapsuleRows): Promise<boolean> {
   const [from, to] = [dataDir, target].map((data) => join(data, "capsules", row.id)) as [string, string];
   mkdirSync(to, { mode: 0o700 });
-  const failure = await Promise.all(capsuleParts.map((part) => copyTree(join(from, part), join(to, part)))).then(
+  const isPart = (part: string) => row.status === "paused" || existsSync(join(from, part));
+  const failure = await Promise.all(
+    capsuleParts.filter(isPart).map((part) => copyTree(join(from, part), join(to, part))),
+  ).then(
     () => undefined,
     (error: unknown) => error,
   );

@@ -98,7 +98,7 @@ export const operatorCommands: Commands = {
   "admin backup": {
     usage: "FOLDER",
     meaning: "copy the data folder into a new folder, whether the server runs or not",
-    details: "Of capsules that are not paused only the record is copied; in the backup they are in status error.",
+    details: "Of capsules that run only the record is copied; in the backup they are in status error.",
     options: {},
     words: [1, 1],
     examples: [["capsule admin backup /backup/capsule", "the folder must not exist yet"]],

@@ -2,11 +2,13 @@
  * Audit entries for changes that no request asked for: pauses and destroys by the service, capsules that ended by themselves, and throttled
  * writes. Their key id is empty.
  */
+import type { AuditAction } from "../wire/audit.ts";
 import type { Audit } from "./audit.ts";
 
 /** The fields of a capsule that are read here. */
 interface Ended {
-  status: string;
+  teamId: string;
+  id: string;
   errorReason: string | null;
 }
 
@@ -17,6 +19,11 @@ const noSpaceStatus = 507;
 
 const destroySubjects = { idle: "inactivity", lifetime: "lifetime", retention: "retention" } as const;
 const pauseSubjects = { ...destroySubjects, idle: null, memory: "memory pressure" } as const;
+const ends = new Map<string, [AuditAction, number]>([
+  ["halt", ["capsule.end", okStatus]],
+  ["fail", ["capsule.end", failedStatus]],
+  ["reset", ["capsule.reboot", okStatus]],
+]);
 
 export function auditOfService(audit: Pick<Audit, "record">) {
   const byService = { keyId: "", keyName: "", address: "" };
@@ -31,12 +38,12 @@ export function auditOfService(audit: Pick<Audit, "record">) {
       const subject = destroySubjects[cause];
       audit.record({ ...byService, teamId, action: "capsule.destroy", capsuleId, subject, status: goneStatus });
     },
-    /** To be called at each change of a capsule that its team can see. No request leads to `stopped` or `error`. */
-    onEnded(teamId: string, capsuleId: string, view: Ended | undefined): void {
-      if (view?.status !== "stopped" && view?.status !== "error") return;
-      const status = view.status === "error" ? failedStatus : okStatus;
-      const subject = view.errorReason;
-      audit.record({ ...byService, teamId, action: "capsule.end", capsuleId, subject, status });
+    /** To be called at each commit of the state machine. A guest that powers itself off, is lost or reboots did so by itself. */
+    onEnded({ teamId, id, errorReason }: Ended, trigger: string): void {
+      const about = ends.get(trigger);
+      if (about === undefined) return;
+      const [action, status] = about;
+      audit.record({ ...byService, teamId, action, capsuleId: id, subject: errorReason, status });
     },
     /** The writes of the team's capsules are throttled, for the reason in `shortage`, or no longer are. */
     onDiskShortage(teamId: string, shortage: string | undefined): void {

@@ -119,7 +119,7 @@ export class Templates {
     if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
     transact(database, () => {
       rows.retire(row.storage, clock.now());
-      capsuleRows.block(row.storage, "paused", name);
+      capsuleRows.block(row.storage, name);
     });
     step("template.retired");
     this.#notify(teamId, name, undefined);

@@ -50,7 +50,7 @@ export const settableLimits = {
   starts_max: limit(
     1_000,
     [1, 1_000_000],
-    "creates and resumes of a team that wait or are under way; further ones are 429",
+    "creates, resumes and starts of a team, waiting or under way; further ones are 429",
   ),
   running_vcpus_max: limit(1_000, [1, 1_000_000], "virtual CPUs of a team's running capsules together"),
   running_memory_max_mb: limit(

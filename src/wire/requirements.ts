@@ -6,7 +6,7 @@ import type { CapsuleStatus } from "./capsule.ts";
 
 /**
  * Action → the status that the capsule must have; `resumable`: it must run, or be one that a request may resume, which no
- * capsule is today; null: any.
+ * capsule is today; `startable`: it has ended, and has a disk; null: any.
  */
 export const requires = {
   exec: "resumable",
@@ -17,15 +17,25 @@ export const requires = {
   pause: "running",
   snapshot: "running",
   resume: "paused",
+  stop: "running",
+  start: "startable",
   destroy: null,
   read: null,
   update: null,
-} as const satisfies Record<string, CapsuleStatus | "resumable" | null>;
+} as const satisfies Record<string, CapsuleStatus | "resumable" | "startable" | null>;
 
 export type Action = keyof typeof requires;
 
 /** Actions that use a running capsule's guest. They wait for one that the server has not adopted yet after its start. */
-export const guestActions: ReadonlySet<Action> = new Set(["exec", "processes", "pty", "files", "pause", "snapshot"]);
+export const guestActions: ReadonlySet<Action> = new Set([
+  "exec",
+  "processes",
+  "pty",
+  "files",
+  "pause",
+  "stop",
+  "snapshot",
+]);
 
 const verbs: Record<Action, string> = {
   exec: "run a command in",
@@ -36,22 +46,26 @@ const verbs: Record<Action, string> = {
   pause: "pause",
   snapshot: "capture",
   resume: "resume",
+  stop: "stop",
+  start: "start",
   destroy: "destroy",
   read: "read",
   update: "change",
 };
 
-/** The status that a capsule must have for `action`; null: any. */
-export function requiredStatus(action: Action): CapsuleStatus | null {
+/** The statuses of which a capsule must have one for `action`; null: any. */
+export function requiredStatuses(action: Action): readonly [CapsuleStatus, ...CapsuleStatus[]] | null {
   const required = requires[action];
-  return required === "resumable" ? "running" : required;
+  if (required === null) return null;
+  if (required === "startable") return ["stopped", "error"];
+  return [required === "resumable" ? "running" : required];
 }
 
 /** The reason why `action` is not allowed in `status`, in lower case; undefined: it is allowed. */
 export function refusal(action: Action, id: string, status: CapsuleStatus): string | undefined {
-  const required = requiredStatus(action);
-  if (required === null || status === required) return undefined;
-  return `${cannot(action, id)}: it is ${status}, not ${required}`;
+  const required = requiredStatuses(action);
+  if (required === null || required.includes(status)) return undefined;
+  return `${cannot(action, id)}: it is ${status}, not ${required.join(" or ")}`;
 }
 
 /** The first words of every refusal. */

@@ -31,6 +31,7 @@ import * as pty from "./sections/pty.ts";
 import * as secrets from "./sections/secrets.ts";
 import * as snapshots from "./sections/snapshots.ts";
 import * as starts from "./sections/starts.ts";
+import * as stops from "./sections/stops.ts";
 import * as teams from "./sections/teams.ts";
 import * as tickets from "./sections/tickets.ts";
 import { server } from "./service.ts";
@@ -43,6 +44,7 @@ const sections = [
   exec,
   pty,
   lifecycle,
+  stops,
   execStream,
   processes,
   starts,

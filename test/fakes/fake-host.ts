@@ -22,7 +22,17 @@ import type {
 import { CapsuleError } from "../../src/wire/errors.ts";
 import { FakeAgent } from "./agent.ts";
 
-export type HostVerb = "start" | "restore" | "release" | "save" | "unsave" | "capture" | "end" | "remove";
+export type HostVerb =
+  | "start"
+  | "restore"
+  | "boot"
+  | "shutDown"
+  | "release"
+  | "save"
+  | "unsave"
+  | "capture"
+  | "end"
+  | "remove";
 
 export class FakeGuest implements Guest {
   readonly id: string;
@@ -165,6 +175,31 @@ export class FakeHost implements Host {
     return this.#hold(id);
   }
 
+  async requireDisk(id: string): Promise<void> {
+    await this.moment();
+    if (!this.folders.has(id)) throw new CapsuleError("invalid_state", `cannot start capsule ${id}: it has no disk`);
+  }
+
+  async boot(id: string, turn: Turn): Promise<Guest> {
+    await this.moment();
+    if (!this.folders.has(id)) throw new Error(`${id} has no disk`);
+    const checkpoint = this.checkpoints.get(id);
+    if (checkpoint !== undefined) checkpoint.isStale = true;
+    this.owners.push(turn.owner);
+    this.before("boot", id);
+    if (this.isHanging) await this.#wake(id, turn.signal);
+    return this.#hold(id);
+  }
+
+  /** The guest does what `shuttingDown` says. */
+  shuttingDown: (guest: FakeGuest, signal: AbortSignal) => Promise<void> = () => Promise.resolve();
+
+  async shutDown(guest: Guest, signal: AbortSignal): Promise<void> {
+    await this.moment();
+    this.before("shutDown", guest.id);
+    await this.shuttingDown(this.#mine(guest), signal);
+  }
+
   async release(guest: Guest): Promise<void> {
     await this.moment();
     this.before("release", guest.id);
@@ -251,7 +286,8 @@ export class FakeHost implements Host {
     return checkpoint === undefined ? { kind: "nothing" } : { kind: "checkpoint", savedAt: 0, ...checkpoint };
   }
 
-  async reap(id: string): Promise<void> {
+  async reap(id: string, memory: "kept" | "gone"): Promise<void> {
+    if (memory === "kept" && this.checkpoints.get(id)?.isStale) throw new Error(`the memory of ${id} is not whole`);
     this.guests.delete(id);
   }
 

@@ -74,6 +74,22 @@ async function assertKept(world: World, id: string, { step, fault }: Point): Pro
   else await assertWhole(world, id);
 }
 
+/** A running capsule with a file on its disk. */
+async function synced(world: World): Promise<TestCapsule> {
+  const capsule = await world.client.capsule();
+  await capsule.sh("echo kept > /root/kept; sync");
+  return capsule;
+}
+
+async function assertOnDisk(world: World, id: string): Promise<void> {
+  assert.equal(await world.capsule(id).sh("cat /root/kept"), "kept");
+}
+
+async function startAgain(world: World, id: string): Promise<void> {
+  await world.capsule(id).start();
+  await assertOnDisk(world, id);
+}
+
 async function assertStarted(world: World, { step, fault }: Point): Promise<void> {
   const [view] = await world.views();
   assert.ok(view, "an accepted capsule is not forgotten");
@@ -113,6 +129,41 @@ const scenarios = {
       await crash(world, at, () => post(world, `/v1/capsules/${id}/pause`));
       await world.assertConsistent();
       await assertKept(world, id, at);
+    },
+  },
+  stop: {
+    at: ["stop.halted", "stopped.committed"],
+    alsoAt: ["end.killed"],
+    async run(world, at) {
+      const { id } = await synced(world);
+      await crash(world, at, () => post(world, `/v1/capsules/${id}/stop`));
+      await world.capsule(id).until("stopped");
+      await startAgain(world, id);
+    },
+  },
+  start: {
+    at: ["restore.journalled", "restore.loaded", "running.committed"],
+    alsoAt: ["restore.awake", "release.thawed"],
+    async run(world, at) {
+      const { id } = await synced(world);
+      await world.capsule(id).stop();
+      await crash(world, at, () => post(world, `/v1/capsules/${id}/start`));
+      const { status } = await world.capsule(id).view();
+      const lost = at.fault === "machine" ? "error" : "running";
+      assert.equal(status, whileRunning.includes(at.step) ? lost : "stopped");
+      if (status === "running") await assertOnDisk(world, id);
+      else await startAgain(world, id);
+    },
+  },
+  reboot: {
+    at: ["restore.loaded"],
+    alsoAt: ["restore.journalled", "restore.awake"],
+    async run(world, at) {
+      const { id } = await synced(world);
+      const reset = { cmd: "bash", args: ["-c", "(sleep 0.1; reboot) >/dev/null 2>&1 &"] };
+      await crash(world, at, () => post(world, `/v1/capsules/${id}/exec`, reset));
+      await world.capsule(id).until("running");
+      await assertOnDisk(world, id);
     },
   },
   capture: {
@@ -251,10 +302,10 @@ function inWorld(name: string, tests: (world: () => World) => void): void {
 
 // In parallel, because each waits for its own daemon to start most of the time.
 describe("kills of the daemon", { concurrency: true }, () => {
-  const { create, resume, pause, destroy, ...others } = scenarios;
+  const { create, resume, pause, stop, start, reboot, destroy, ...others } = scenarios;
 
   inWorld("in the life of a capsule", (world) => {
-    testAll({ create, resume, pause, destroy }, world);
+    testAll({ create, resume, pause, stop, start, reboot, destroy }, world);
 
     test("a VM whose folder has been removed is ended by the next start", async () => {
       const { server } = world();

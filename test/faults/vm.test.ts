@@ -229,6 +229,7 @@ test("ends of VMs while the server was down are detected at its start", async ()
   const [off, panicked, killed, hung, fine] = await Promise.all([1, 2, 3, 4, 5].map(() => world.client.capsule()));
   assert.ok(off && panicked && killed && hung && fine);
   await mark(fine);
+  for (const each of [off, panicked, killed, hung]) await each.sh(`echo ${each.id} > /root/kept; sync`);
   const later = (capsule: TestCapsule, script: string) =>
     capsule.exec({
       cmd: "bash",
@@ -246,11 +247,15 @@ test("ends of VMs while the server was down are detected at its start", async ()
   await world.restart("SIGKILL");
   const views = new Map((await world.views()).map((view) => [view.id, view]));
   assert.equal(views.get(off.id)?.status, "stopped");
-  for (const { id } of [panicked, killed, hung]) {
+  for (const { id } of [killed, hung]) {
     assert.equal(views.get(id)?.status, "error");
     assert.ok((views.get(id)?.error_reason ?? "").length > 5);
   }
   await assertUsable(world.capsule(fine.id));
+  await world.capsule(panicked.id).until("running");
+  for (const { id } of [off, killed, hung]) await world.capsule(id).start();
+  for (const { id } of [off, panicked, killed, hung])
+    assert.equal(await world.capsule(id).sh("cat /root/kept"), id, "its disk is there");
 });
 
 test("in the end rows, VMs and folders are consistent, and nothing is left", async () => {

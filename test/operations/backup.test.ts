@@ -47,7 +47,9 @@ describe("capsule backup", () => {
     await rm(folder, { recursive: true });
   });
 
-  test("paused capsules and templates are restored unchanged, others as error with a reason", { timeout }, async () => {
+  test("paused and stopped capsules and templates are restored unchanged, others as error with a reason", {
+    timeout,
+  }, async () => {
     const paused = await client.capsule();
     await startMemoryProcess(paused);
     const memory = await askMemoryProcess(paused, "change");
@@ -57,14 +59,17 @@ describe("capsule backup", () => {
     await captured.sh("echo captured > /root/tool");
     await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
     const running = await client.capsule();
+    const stopped = await client.capsule();
+    await stopped.sh("echo kept > /root/file");
+    await stopped.stop();
 
     const copy = join(folder, "copy");
-    assert.match(await server.operate("admin", "backup", copy), /1 paused capsules; 1 others only as records/);
+    assert.match(await server.operate("admin", "backup", copy), /2 capsules that do not run; 1 others only as records/);
     assert.equal((await stat(copy)).mode & 0o777, 0o700);
     assert.equal(await running.sh("echo unharmed"), "unharmed");
     await paused.resume();
     await paused.sh("echo later > /root/file");
-    await Promise.all([paused, running].map((each) => each.destroy()));
+    await Promise.all([paused, running, stopped].map((each) => each.destroy()));
     await client.expect(204, "DELETE", "/v1/snapshots/tools");
 
     await using restored = await Server.start({ from: copy, env: { CAPSULE_POOL: "off" } });
@@ -77,6 +82,8 @@ describe("capsule backup", () => {
     assert.equal(await again.sh("cat /root/file"), "on-disk");
     const fromTemplate = await other.capsule({ template: "tools" });
     assert.equal(await fromTemplate.sh("cat /root/tool"), "captured");
+    await other.known(stopped.id).start();
+    assert.equal(await other.known(stopped.id).sh("cat /root/file"), "kept");
     const lost = await other.known(running.id).view();
     assert.equal(lost.status, "error");
     assert.match(lost.error_reason, /not paused when this backup was made/);

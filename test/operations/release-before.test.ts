@@ -50,6 +50,7 @@ async function makeAll(client: Client) {
   const inTemplate = await leave(captured, "of-the-template");
   await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
   const stopped = await client.capsule();
+  await stopped.sh("echo of-the-stopped > /root/file");
   await stopped.run("bash", ["-c", "(sleep 0.1; poweroff) >/dev/null 2>&1 &"]);
   await stopped.until("stopped");
   const running = await client.capsule();
@@ -107,6 +108,16 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     }
     await pauseAndResume(running);
     assert.deepEqual(await find(running), made.inRunning, "paused after it was adopted");
+
+    const stopped = client.known(made.stopped.id);
+    await stopped.start();
+    assert.equal(await stopped.sh("cat /root/file"), "of-the-stopped", "with the release before's kernel and agent");
+    for (const each of [stopped, running]) {
+      await each.sh("echo written > /root/written");
+      await each.stop();
+      await each.start();
+      assert.equal(await each.sh("cat /root/written"), "written");
+    }
 
     const fromTemplate = await client.capsule({ template: "tools" });
     assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template");

@@ -50,6 +50,8 @@ const matrix: Record<string, Foreign | Own> = {
   "PATCH /v1/capsules/{id}": { names: "running" },
   "POST /v1/capsules/{id}/pause": { names: "running" },
   "POST /v1/capsules/{id}/resume": { names: "paused" },
+  "POST /v1/capsules/{id}/stop": { names: "running" },
+  "POST /v1/capsules/{id}/start": { names: "paused" },
   "POST /v1/capsules/{id}/ping": { names: "running" },
   "POST /v1/capsules/{id}/exec": { names: "running", ask: () => ({ json: { cmd: "true" } }) },
   "GET /v1/capsules/{id}/exec/stream": { names: "running" },

@@ -58,6 +58,7 @@ async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}
     paths,
     vmm,
     connect,
+    bootMs: 60_000,
     wakeMs: 60_000,
     silenceMs: 60_000,
     step: () => {},

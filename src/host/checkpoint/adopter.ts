@@ -52,7 +52,7 @@ export class Adopter {
     if (vm === undefined) return this.#settle(left, undefined);
     try {
       const found = await this.#connect(id, vm, left.isOwn ? saving : null, signal);
-      if (found === "powered off") return { kind: "powered_off" };
+      if (found === "powered_off" || found === "reset") return { kind: found };
       if (found !== "no VM") return { kind: "alive", settled: this.#reach(left, found, signal) };
     } catch (error) {
       return this.#end(left, messageOf(error));
@@ -85,12 +85,12 @@ export class Adopter {
     vm: VmFile,
     checkpoint: number | null,
     signal: AbortSignal,
-  ): Promise<Reached | "powered off" | "no VM"> {
+  ): Promise<Reached | "powered_off" | "reset" | "no VM"> {
     const { paths, vmm, launcher } = this.#options;
     const capsule = await readCapsule(paths.capsule(id));
     const process = vm.process ?? (await vmm.find(vm.nonce))[0];
     if (capsule === undefined || process === undefined) return "no VM";
-    return (await launcher.adopt(id, capsule, { ...vm, process }, { checkpoint, signal })) ?? "powered off";
+    return launcher.adopt(id, capsule, { ...vm, process }, { checkpoint, signal });
   }
 
   /** Ends the VM. When a full disk keeps the restore from being undone, the journal stays and the next resume undoes it. */

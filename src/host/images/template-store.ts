@@ -52,7 +52,7 @@ export class TemplateStore {
   }
 
   /** Throws CapsuleError("conflict") when a checkpoint was made by a machine that this host cannot build. */
-  async requireMachine({ machine }: Manifest, what: string): Promise<void> {
+  async requireMachine({ machine }: Pick<Manifest, "machine">, what: string): Promise<void> {
     requireSameMachine(machine, await this.#vmms.closest(machine), what);
   }
 

@@ -11,7 +11,7 @@ import type { Vmm } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { type CapsuleFile, readVm } from "../disk/capsule-folder.ts";
 import { Paths } from "../disk/paths.ts";
-import type { Connect } from "../guest.ts";
+import type { Connect, LiveGuest } from "../guest.ts";
 import { Launcher, type ProcessSource } from "./launcher.ts";
 
 const id = "cl-1";
@@ -42,12 +42,29 @@ function launch(
     adopt: async () => vm,
   } as unknown as Vmm;
   const [templates, scheduler] = [{ spec: () => vm.spec } as never, new StartScheduler(1)];
-  const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, silenceMs: 180_000, step: () => {} };
+  const options = {
+    paths,
+    vmm,
+    connect,
+    templates,
+    scheduler,
+    bootMs: 60_000,
+    wakeMs: 60_000,
+    silenceMs: 180_000,
+    step: () => {},
+  };
   const abort = new AbortController();
   const launcher = new Launcher(options, processes);
   const guest = protocol === undefined ? saved : { ...saved, protocol };
   const restoring = launcher.restore(id, capsule, guest, { owner: "a team", signal: abort.signal });
   return { vm, abort, launcher, restoring, scheduler, folder: paths.capsule(id) };
+}
+
+type Found = Awaited<ReturnType<Launcher["adopt"]>>;
+
+function reachedOf(found: Found): Promise<LiveGuest> {
+  assert.ok(typeof found === "object");
+  return found.reached;
 }
 
 test("a restored VM runs, and its journal names the process", async (t) => {
@@ -102,7 +119,7 @@ test("an adopted guest is spoken to in the version of its journal, or in that of
     (await restoring).close();
     const journal = { nonce: "n", process: vm.process, ...journalled };
     const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
-    (await found!.reached).close();
+    (await reachedOf(found)).close();
     assert.equal(said[1], expected);
   }
 });
@@ -170,7 +187,7 @@ test("adopting a guest takes no slot", async (t) => {
   const taken = scheduler.run({ owner: "a team" }, () => loading.promise);
   const journal = { nonce: "n", process: vm.process };
   const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
-  (await found!.reached).close();
+  (await reachedOf(found)).close();
   loading.resolve();
   await taken;
 });
@@ -188,7 +205,7 @@ test("an adopted guest has as long for its answers as a running one, and a resto
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const journal = { nonce: "n", process: vm.process };
   const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
-  const reached = found!.reached;
+  const reached = reachedOf(found);
   reached.catch(() => {});
   await new Promise(setImmediate);
   t.mock.timers.tick(179_000);

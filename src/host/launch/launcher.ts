@@ -1,8 +1,10 @@
 /** Starts guests: from a checkpoint, with the user's processes frozen until released; or from an earlier daemon, as they are. */
+import { setTimeout as delay } from "node:timers/promises";
 import { describeMismatch, protocolVersions, speaks, unrecordedProtocol } from "../../agent/protocol.ts";
 import { newNonce } from "../../vmm/process.ts";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
+import type { FairSlots } from "../capacity/fair-slots.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
@@ -13,6 +15,9 @@ import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 import { startJournalled } from "./journalled-start.ts";
 
+/** Boots end in seconds, unless the host is overloaded or a guest does not let them. */
+const bootSlotMs = 15_000;
+
 export interface LauncherOptions {
   paths: Paths;
   vmm: Vmm;
@@ -21,6 +26,8 @@ export interface LauncherOptions {
   scheduler: StartScheduler;
   /** Deadline of an agent's first answer, after a restore and on a connection that is made anew. */
   wakeMs: number;
+  /** Deadline of a boot, kernel to agent. */
+  bootMs: number;
   /** Longest silence of a guest that runs. An adopted guest may have been busy when the server was started. */
   silenceMs: number;
   step: Step;
@@ -73,7 +80,31 @@ export class Launcher {
   async restore(id: string, capsule: CapsuleFile, saved: SavedGuest, turn: Turn): Promise<LiveGuest> {
     const { scheduler } = this.#options;
     const vm = await scheduler.run(turn, () => this.#load(id, capsule, saved, turn.signal));
-    return scheduler.runUnslotted(() => this.#wake(id, capsule, saved, vm, turn.signal), "slottedMs");
+    return scheduler.runUnslotted(() => this.#wake(id, capsule, saved.protocol, vm, turn.signal), "slottedMs");
+  }
+
+  /**
+   * Boots a capsule from its disk when it is the owner's turn in `line`, and wakes the agent; otherwise as `restore`. The slot is
+   * held until the agent answers, which takes a core, but no longer than `bootSlotMs`: a guest may let it wait.
+   */
+  async boot(
+    id: string,
+    capsule: CapsuleFile,
+    protocol: number | undefined,
+    { line, ...turn }: Turn & { line: Pick<FairSlots, "run"> },
+  ): Promise<LiveGuest> {
+    const { bootMs, step } = this.#options;
+    const { owner, signal, admitted } = turn;
+    const load = async () => {
+      admitted?.begin();
+      const vm = await this.#startKernel(id, capsule, protocol, signal);
+      admitted?.loaded();
+      step("restore.loaded");
+      const guest = this.#wake(id, capsule, protocol, vm, signal, bootMs);
+      await Promise.race([guest.catch(() => {}), delay(bootSlotMs, undefined, { ref: false })]);
+      return { guest };
+    };
+    return (await line.run(owner, load, signal)).guest;
   }
 
   /** The same, in the background. */
@@ -85,7 +116,7 @@ export class Launcher {
   ): Promise<LiveGuest> {
     const { scheduler } = this.#options;
     const vm = await scheduler.runBackground(() => this.#load(id, capsule, saved, signal), signal);
-    return this.#wake(id, capsule, saved, vm, signal);
+    return this.#wake(id, capsule, saved.protocol, vm, signal);
   }
 
   /** Resumes a parked guest, with a new identity and the current time, without waiting for a slot. */
@@ -99,8 +130,8 @@ export class Launcher {
 
   /**
    * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. When it was saved, `checkpoint` is
-   * the revision of that checkpoint, and the VM's journal gets it. Takes no slot, since nothing is loaded. Undefined when the guest
-   * has powered itself off. Throws when the process is not the VM or the guest ended otherwise. `reached` rejects when its agent
+   * the revision of that checkpoint, and the VM's journal gets it. Takes no slot, since nothing is loaded. When the guest has
+   * powered itself off or reset itself, that is the result, and the VM is gone. Throws when the process is not the VM or has ended. `reached` rejects when its agent
    * does not answer; then the VM was ended. When the signal fires, `reached` rejects with its reason, and the VM runs on.
    */
   async adopt(
@@ -108,12 +139,12 @@ export class Launcher {
     capsule: CapsuleFile,
     journal: VmFile & { process: VmProcess },
     { checkpoint, signal }: { checkpoint: number | null; signal: AbortSignal },
-  ): Promise<{ reached: Promise<LiveGuest> } | undefined> {
+  ): Promise<{ reached: Promise<LiveGuest> } | "powered_off" | "reset"> {
     const { vmm, templates } = this.#options;
     const vm = await vmm.adopt(templates.spec(id, capsule, journal), journal.process);
     try {
       const state = await vm.state();
-      if (state === "shutdown") return await this.#recordPowerOff(id, vm);
+      if (state === "shutdown") return await this.#endHalted(id, vm);
       if (state === "stopped") {
         if (checkpoint !== null) await writeVm(vm.spec.files.dir, { ...journal, restores: checkpoint });
         await vm.resume();
@@ -164,15 +195,16 @@ export class Launcher {
   async #wake(
     id: string,
     capsule: CapsuleFile,
-    { protocol }: SavedGuest,
+    protocol: number | undefined,
     vm: Vm,
     signal: AbortSignal | undefined,
+    connectMs = this.#options.wakeMs,
   ): Promise<LiveGuest> {
     const { connect, wakeMs, step } = this.#options;
     using _waking = this.#enlist(id, vm);
     try {
       const alive = orEndOf(vm, signal);
-      const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
+      const agent = await connect(vm.agentSocket, connectMs, alive, protocol);
       const problems = await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       step("restore.awake");
       const guest = new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
@@ -191,6 +223,22 @@ export class Launcher {
     return { [Symbol.dispose]: () => void this.#waking.delete(waking) };
   }
 
+  /** A VM whose kernel boots, in a new process. */
+  #startKernel(
+    id: string,
+    capsule: CapsuleFile,
+    protocol: number | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Vm> {
+    const { paths, vmm, templates, step } = this.#options;
+    const nonce = newNonce();
+    const journal = { nonce, ...(protocol === undefined ? {} : { protocol }), restores: null };
+    return startJournalled(paths.capsule(id), journal, (onSpawn) => {
+      step("restore.journalled");
+      return vmm.boot(templates.spec(id, capsule, { nonce }), onSpawn, signal);
+    });
+  }
+
   /** In a new process. */
   async #start(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal | undefined): Promise<Vm> {
     const { paths, vmm, templates, step } = this.#options;
@@ -202,11 +250,14 @@ export class Launcher {
     });
   }
 
-  async #recordPowerOff(id: string, vm: Vm): Promise<undefined> {
+  async #endHalted(id: string, vm: Vm): Promise<"powered_off" | "reset"> {
     const { kind } = await vm.ended;
-    if (kind !== "powered_off") throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
+    if (kind !== "powered_off" && kind !== "reset") {
+      throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
+    }
     await vm.kill();
     await removeVm(vm.spec.files.dir);
+    return kind;
   }
 }
 

@@ -100,6 +100,9 @@ describe("the audit log", () => {
     await doing(["capsule.pause", id, null, 200], "POST", `${path}/pause`);
     await doing(["capsule.pause", id, null, 409], "POST", `${path}/pause`);
     await doing(["capsule.resume", id, null, 200], "POST", `${path}/resume`);
+    await doing(["capsule.stop", id, null, 200], "POST", `${path}/stop`);
+    await doing(["capsule.start", id, null, 200], "POST", `${path}/start`);
+    await doing(["capsule.start", id, null, 409], "POST", `${path}/start`);
     const other = await api.capsule();
     const capture = { json: { sandbox_id: other, name: "kept" } };
     await doing(["template.create", other, "kept", 201], "POST", "/v1/snapshots", capture);
@@ -123,6 +126,7 @@ describe("the audit log", () => {
       "pty",
       "process.attach",
       "capsule.end",
+      "capsule.reboot",
       "disk.throttle",
       "disk.unthrottle",
     ];

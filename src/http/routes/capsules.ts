@@ -1,4 +1,4 @@
-/** Capsules: create, list, get, change, destroy, pause, resume, ping. */
+/** Capsules: create, list, get, change, destroy, pause, resume, stop, start, ping. */
 import Type, { type Static } from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
 import type { PolicyChange } from "../../capsules/settings.ts";
@@ -175,6 +175,13 @@ function updateRoute(app: App, { services: { capsules }, limits }: RouteContext)
   );
 }
 
+const changes = {
+  pause: "Pause a running capsule",
+  resume: "Resume a paused capsule",
+  stop: "Stop a running capsule: its programs end, its disk is kept",
+  start: "Start a stopped capsule, or one in error that has its disk, from its disk",
+};
+
 function changeRoutes(app: App, { services: { capsules } }: RouteContext): void {
   app.delete(
     "/capsules/:id",
@@ -193,7 +200,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
     },
   );
 
-  for (const action of ["pause", "resume"] as const) {
+  for (const action of ["pause", "resume", "stop", "start"] as const) {
     app.post(
       `/capsules/:id/${action}`,
       {
@@ -204,7 +211,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
         },
         schema: {
           operationId: `${action}Capsule`,
-          summary: action === "pause" ? "Pause a running capsule" : "Resume a paused capsule",
+          summary: changes[action],
           params: CapsuleParams,
           response: { 200: Capsule },
         },

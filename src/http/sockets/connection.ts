@@ -240,7 +240,8 @@ export class Connection {
 const runEndCloses: Record<RunEnd, [string, number]> = {
   paused: ["the capsule was paused", closeCodes.paused],
   destroyed: ["the capsule was destroyed", closeCodes.destroyed],
-  stopped: ["the capsule's guest powered off", closeCodes.broken],
+  stopped: ["the capsule was stopped, or its guest powered off", closeCodes.broken],
+  rebooted: ["the capsule's guest rebooted", closeCodes.broken],
   error: ["the capsule was lost", closeCodes.broken],
 };
 

@@ -1,0 +1,89 @@
+/**
+ * Boots capsules from their own disk layer: the kernel of their image, with nothing of their memory. The VM maps its parent's memory
+ * file as after any other start, so that it is saved and restored as any other; a kernel takes whatever is in memory for garbage, as
+ * after a warm reset. The disk is the guest's, and nothing here reads it.
+ */
+import { existsSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { CapsuleError } from "../../wire/errors.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
+import { type CapsuleFile, diskName, readCapsule } from "../disk/capsule-folder.ts";
+import { readManifest } from "../disk/checkpoint-folder.ts";
+import { dropAside } from "../disk/disk-layer.ts";
+import { explainSpace } from "../disk/files.ts";
+import type { Paths } from "../disk/paths.ts";
+import { type Reaper, reapFolder } from "../disk/reaper.ts";
+import type { LiveGuest } from "../guest.ts";
+import type { Turn } from "../host.ts";
+import type { TemplateStore } from "../images/template-store.ts";
+import type { Launcher } from "./launcher.ts";
+import type { Verification } from "./starter.ts";
+
+export interface BooterOptions {
+  paths: Paths;
+  vmm: Reaper;
+  templates: Pick<TemplateStore, "requireMachine" | "requireParent" | "image">;
+  verifier: Verification;
+  launcher: Pick<Launcher, "boot">;
+}
+
+/**
+ * A boot takes seconds of a whole core, so boots have slots of their own, which go to the owners in turn: neither a create nor another
+ * team's boot waits behind a team whose guests reboot all the time.
+ */
+export function lineOfBoots(): FairSlots {
+  return new FairSlots(availableParallelism() > 4 ? 2 : 1, { perOwner: 1 });
+}
+
+export class Booter {
+  readonly #options: BooterOptions;
+  readonly #line = lineOfBoots();
+
+  constructor(options: BooterOptions) {
+    this.#options = options;
+  }
+
+  /** Throws CapsuleError: "invalid_state" without a disk layer, "conflict" without what it stands on. */
+  async requireDisk(id: string): Promise<void> {
+    await this.#open(id);
+  }
+
+  /** The capsule's VM, held. On failure it is gone. */
+  async boot(id: string, turn: Turn): Promise<LiveGuest> {
+    const { launcher, verifier, paths } = this.#options;
+    await this.reap(id);
+    const { capsule, protocol } = await this.#open(id);
+    verifier.requireSound(join(paths.data, capsule.parent));
+    try {
+      return await launcher.boot(id, capsule, protocol, { ...turn, line: this.#line });
+    } catch (error) {
+      await this.reap(id).catch(() => {}); // the next boot repeats it
+      throw explainSpace(error, `starting capsule ${id}`);
+    }
+  }
+
+  /** Ends the VM, if any. The layer that is in use is the newest one: a run never goes back to an older one. */
+  async reap(id: string): Promise<void> {
+    const { paths, vmm } = this.#options;
+    const folder = paths.capsule(id);
+    if (!existsSync(folder)) return;
+    await reapFolder(vmm, folder);
+    await dropAside(folder);
+  }
+
+  async #open(id: string): Promise<{ capsule: CapsuleFile; protocol: number | undefined }> {
+    const { paths, templates } = this.#options;
+    const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
+    const capsule = await readCapsule(folder);
+    if (capsule === undefined || !existsSync(join(folder, diskName))) {
+      throw new CapsuleError("invalid_state", `cannot start ${what}: it has no disk`);
+    }
+    await templates.requireMachine(capsule, what);
+    await templates.requireParent(capsule, what);
+    templates.image(capsule.image);
+    // Parent and capsule have the same image, and so the same agent.
+    const parent = await readManifest(join(paths.data, capsule.parent));
+    return { capsule, protocol: parent?.agent.protocol };
+  }
+}
