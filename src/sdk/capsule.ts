@@ -117,6 +117,19 @@ export class Capsule {
     return this.#become(await this.#post("resume", options));
   }
 
+  /**
+   * Ends its programs, SIGTERM first and SIGKILL ten seconds later, and its virtual machine. The disk is kept: `start` boots from it.
+   * Throws `invalid_state` unless it runs.
+   */
+  async stop(options: CallOptions = {}): Promise<this> {
+    return this.#become(await this.#post("stop", options));
+  }
+
+  /** Boots a stopped capsule from its disk, or one in `error` that has one. Throws `invalid_state` when there is none. */
+  async start(options: CallOptions = {}): Promise<this> {
+    return this.#become(await this.#post("start", options));
+  }
+
   /** Restarts the inactivity time `timeoutSec`. */
   async ping(options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "POST", path: `${this.#path}/ping`, repeat: "always", ...options });
@@ -226,7 +239,7 @@ export class Capsule {
     return await Pty.open(this.#transport, `${this.#path}/pty`, first, connection);
   }
 
-  #post(verb: "pause" | "resume", options: CallOptions): Promise<unknown> {
+  #post(verb: "pause" | "resume" | "stop" | "start", options: CallOptions): Promise<unknown> {
     return this.#transport.json({ method: "POST", path: `${this.#path}/${verb}`, ...slowly(options) });
   }
 

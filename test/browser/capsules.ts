@@ -60,6 +60,22 @@ test("a paused capsule's actions are disabled, with the server's reason", deadli
   await visitor.sees(".bashrc");
 });
 
+test("a capsule is stopped, and starts from its disk", deadline, async () => {
+  await using capsule = await service().capsule();
+  await capsule.sh("echo kept > /root/note");
+  await using visitor = await Visitor.at(capsule, "details");
+  const { page } = visitor;
+  await visitor.presses("Stop");
+  await visitor.sees("Its disk is kept. Start boots from it.");
+  await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+  await page.getByText("stopped", { exact: true }).first().waitFor();
+  await visitor.walksTo(`#/capsules/${capsule.id}/files`);
+  await visitor.sees(`Cannot reach the files of capsule ${capsule.id}: it is stopped, not running`);
+  await visitor.presses("Start this capsule");
+  await visitor.sees("note");
+  assert.equal(await capsule.sh("cat /root/note"), "kept");
+});
+
 test("changes by other clients appear without a reload", deadline, async () => {
   await using visitor = await Visitor.signedIn();
   const { page } = visitor;

@@ -257,6 +257,20 @@ test("pause, resume, snapshot, templates", deadline, async () => {
   assert.equal((await ok("templates", "rm", "cli-test")).trim(), "cli-test");
 });
 
+test("stop and start, of several capsules", deadline, async () => {
+  const other = (await ok("create")).trim();
+  await ok("exec", other, "--", "sh", "-c", "echo kept > /root/kept");
+  assert.equal((await json("stop", other)).status, "stopped");
+  failed(await line.run(["exec", other, "true"]), 125, new RegExp(`capsule start ${other}`));
+  failed(await line.run(["stop", other]), 1, /it is stopped, not running/);
+  const started = await line.run(["start", other, id]);
+  assert.equal(started.code, 1, "one of them runs");
+  assert.equal(started.stdout, `${other} is running\n`);
+  assert.match(started.stderr, /it is running, not stopped or error/);
+  assert.equal(await ok("exec", other, "cat", "/root/kept"), "kept\n");
+  await ok("rm", other);
+});
+
 test("keys, limits, open", deadline, async () => {
   const key = (await ok("keys", "new", "for a test")).trim();
   const other = new CommandLine({ CAPSULE_URL: server.url, CAPSULE_API_KEY: key });

@@ -248,6 +248,19 @@ test("a paused capsule refuses every call; a resumed one continues", deadline, a
   back.kill();
 });
 
+test("a stopped capsule refuses commands, and starts from its disk without its processes", deadline, async () => {
+  await using own = await client.create();
+  await own.files.write("/root/kept", "kept");
+  const job = await own.spawn("sleep", ["1000"]);
+  assert.equal((await own.stop()).status, "stopped");
+  await assert.rejects(own.exec("true"), refusedWith("invalid_state"));
+  await assert.rejects(own.stop(), refusedWith("invalid_state"));
+  assert.equal((await own.start()).status, "running");
+  await assert.rejects(own.start(), refusedWith("invalid_state"));
+  assert.equal(await own.files.readText("/root/kept"), "kept");
+  await assert.rejects(job.wait(), refusedWith("not_found"));
+});
+
 test("snapshots become templates, and events report every step", deadline, async () => {
   const events = client.events();
   assert.deepEqual((await events.next()).value, { type: "reset", reason: "new" });

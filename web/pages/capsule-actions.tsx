@@ -1,5 +1,5 @@
 /**
- * Pause, resume, snapshot and destroy. Each button describes its effect; where the capsule's status does not allow the
+ * Pause, resume, stop, start, snapshot and destroy. Each button describes its effect; where the capsule's status does not allow the
  * action, it gives the reason, from the server's own table.
  */
 import { useState } from "preact/hooks";
@@ -8,18 +8,48 @@ import { type Action, refusal } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
+import type { IconName } from "../parts/icon.tsx";
+import type { Operation } from "../state/capsule-store.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { goTo, route } from "../state/route.ts";
 import { messageOf } from "../state/toasts.ts";
 
-const hints = {
-  pause: "Saves memory and disk and stops the virtual machine; Resume restores both",
-  resume: "Starts the virtual machine from its saved state; processes continue",
-  snapshot: "Turns the capsule into a template, with disk and memory; the capsule is destroyed",
-  destroy: "Stops the capsule and deletes its disk and memory",
-};
+type Shown = "pause" | "resume" | "stop" | "start" | "snapshot" | "destroy";
+type Confirmation = Exclude<Shown, "resume" | "start">;
 
-type Confirmation = "pause" | "snapshot" | "destroy";
+interface ActionButton {
+  icon: IconName;
+  text: string;
+  operation: Operation;
+  hint: string;
+}
+
+const buttons: Record<Shown, ActionButton> = {
+  pause: {
+    ...({ icon: "pause", text: "Pause", operation: "pausing" } as const),
+    hint: "Saves memory and disk and stops the virtual machine; Resume restores both",
+  },
+  resume: {
+    ...({ icon: "play", text: "Resume", operation: "resuming" } as const),
+    hint: "Starts the virtual machine from its saved state; processes continue",
+  },
+  stop: {
+    ...({ icon: "stop", text: "Stop", operation: "stopping" } as const),
+    hint: "Ends its programs and the virtual machine; the disk is kept, memory is not",
+  },
+  start: {
+    ...({ icon: "play", text: "Start", operation: "starting" } as const),
+    hint: "Boots the virtual machine from the capsule's disk",
+  },
+  snapshot: {
+    ...({ icon: "camera", text: "Snapshot", operation: "capturing" } as const),
+    hint: "Turns the capsule into a template, with disk and memory; the capsule is destroyed",
+  },
+  destroy: {
+    ...({ icon: "bin", text: "Destroy", operation: "destroying" } as const),
+    hint: "Stops the capsule and deletes its disk and memory",
+  },
+};
 
 export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleInfo; isBrief?: boolean }) {
   const dashboard = useDashboard();
@@ -31,55 +61,35 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
     const why = refusal(action, id, status);
     return why && messageOf(new Error(why));
   };
-  const close = () => setConfirming(undefined);
-  const resume = () => void dashboard.attempt(() => dashboard.resume(capsule));
-  const caption = (text: string) => (isBrief ? { label: `${text} ${id}` } : { children: text });
+  const press = (action: Shown) => {
+    if (action === "resume" || action === "start") void dashboard.attempt(() => dashboard[action](capsule));
+    else setConfirming(action);
+  };
+  const isStartable = refusal("start", id, status) === undefined;
   const isPaused = status === "paused" || operation === "resuming";
+  const revival = isStartable ? "start" : "resume";
+  const brief: Shown[] = [isStartable || isPaused ? revival : "pause", "destroy"];
+  const shown: Shown[] = isBrief ? brief : ["pause", revival, "stop", "snapshot", "destroy"];
+  const close = () => setConfirming(undefined);
   return (
     <>
-      {(!isBrief || !isPaused) && (
-        <Button
-          icon="pause"
-          kind={isBrief ? "quiet" : "plain"}
-          hint={hints.pause}
-          refused={refused("pause")}
-          isBusy={operation === "pausing"}
-          onPress={() => setConfirming("pause")}
-          {...caption("Pause")}
-        />
-      )}
-      {(!isBrief || isPaused) && (
-        <Button
-          icon="play"
-          kind={isBrief ? "quiet" : "plain"}
-          hint={hints.resume}
-          refused={refused("resume")}
-          isBusy={operation === "resuming"}
-          onPress={resume}
-          {...caption("Resume")}
-        />
-      )}
-      {!isBrief && (
-        <Button
-          icon="camera"
-          hint={hints.snapshot}
-          refused={refused("snapshot")}
-          isBusy={operation === "capturing"}
-          onPress={() => setConfirming("snapshot")}
-        >
-          Snapshot
-        </Button>
-      )}
-      <Button
-        icon="bin"
-        kind={isBrief ? "quiet" : "danger"}
-        hint={hints.destroy}
-        refused={operation === undefined ? undefined : refused("destroy")}
-        isBusy={operation === "destroying"}
-        onPress={() => setConfirming("destroy")}
-        {...caption("Destroy")}
-      />
+      {shown.map((action) => {
+        const { icon, text, operation: own, hint } = buttons[action];
+        return (
+          <Button
+            key={action}
+            icon={icon}
+            kind={isBrief ? "quiet" : action === "destroy" ? "danger" : "plain"}
+            hint={hint}
+            refused={refused(action)}
+            isBusy={operation === own}
+            onPress={() => press(action)}
+            {...(isBrief ? { label: `${text} ${id}` } : { children: text })}
+          />
+        );
+      })}
       {confirming === "pause" && <PauseDialog capsule={capsule} onClose={close} />}
+      {confirming === "stop" && <StopDialog capsule={capsule} onClose={close} />}
       {confirming === "snapshot" && <SnapshotDialog capsule={capsule} onClose={close} />}
       {confirming === "destroy" && <DestroyDialog capsule={capsule} onClose={close} />}
     </>
@@ -107,6 +117,19 @@ function PauseDialog({ capsule, onClose }: ConfirmationProps) {
         </li>
         <li>Requests that wait for a command fail; background processes and terminals are kept.</li>
         <li>Resume restores everything.</li>
+      </ul>
+    </FormDialog>
+  );
+}
+
+function StopDialog({ capsule, onClose }: ConfirmationProps) {
+  const dashboard = useDashboard();
+  return (
+    <FormDialog title="Stop this capsule?" confirm="Stop" onConfirm={() => dashboard.stop(capsule)} onClose={onClose}>
+      <Subject capsule={capsule} />
+      <ul>
+        <li>Its programs are asked to end, and killed after ten seconds. Memory and terminals are lost.</li>
+        <li>Its disk is kept. Start boots from it.</li>
       </ul>
     </FormDialog>
   );

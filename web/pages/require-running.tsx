@@ -1,4 +1,4 @@
-/** Renders its content while the capsule runs; else the reason, and a button to resume. */
+/** Renders its content while the capsule runs; else the reason, and a button to resume or start. */
 import type { JSX } from "preact";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { refusal } from "../../src/wire/requirements.ts";
@@ -31,6 +31,16 @@ export function RequireRunning({ capsule, action, render }: RequireRunningProps)
           onPress={() => void dashboard.attempt(() => dashboard.resume(capsule))}
         >
           Resume this capsule
+        </Button>
+      )}
+      {refusal("start", id, status) === undefined && (
+        <Button
+          kind="primary"
+          icon="play"
+          isBusy={dashboard.store.operations.value.get(id) === "starting"}
+          onPress={() => void dashboard.attempt(() => dashboard.start(capsule))}
+        >
+          Start this capsule
         </Button>
       )}
     </Empty>

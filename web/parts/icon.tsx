@@ -4,6 +4,7 @@
 const paths = {
   play: "M5 3.5v9l7-4.5z",
   pause: "M5.5 3.5v9M10.5 3.5v9",
+  stop: "M4 4h8v8H4z",
   bin: "M3 4.5h10M6.5 4.5v-2h3v2M4.5 4.5l.5 9h6l.5-9M6.8 7v4M9.2 7v4",
   plus: "M8 3v10M3 8h10",
   close: "M4 4l8 8M12 4l-8 8",

@@ -13,8 +13,8 @@ export const statusStyles: Record<CapsuleStatus, StatusStyle> = {
   starting: { tone: "busy", meaning: "Its virtual machine is starting." },
   running: { tone: "good", meaning: "It accepts commands." },
   paused: { tone: "info", meaning: "Its memory and disk are saved; it uses no CPU or memory." },
-  stopped: { tone: "off", meaning: "It powered itself off. Its disk is kept; it can only be destroyed." },
-  error: { tone: "bad", meaning: "Its virtual machine failed. It can only be destroyed." },
+  stopped: { tone: "off", meaning: "Its system was shut down. Its disk is kept; Start boots from it." },
+  error: { tone: "bad", meaning: "Its virtual machine failed. If it ever ran, Start boots from its disk." },
 };
 
 export function StatusBadge({ status, operation }: { status: CapsuleStatus; operation?: Operation | undefined }) {

@@ -6,7 +6,7 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 
 /** An action of this page that is running on a capsule. */
-export type Operation = "pausing" | "resuming" | "capturing" | "destroying";
+export type Operation = "pausing" | "resuming" | "stopping" | "starting" | "capturing" | "destroying";
 
 const removedMax = 10_000;
 

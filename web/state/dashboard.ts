@@ -118,6 +118,18 @@ export class Dashboard {
     this.toasts.done(`Capsule ${id} is running again.`);
   }
 
+  async stop({ id }: CapsuleInfo): Promise<void> {
+    const stop = async () => this.store.changed((await this.client.capsule(id).stop()).info);
+    await this.store.during(id, "stopping", stop);
+    this.toasts.done(`Capsule ${id} is stopped.`);
+  }
+
+  async start({ id }: CapsuleInfo): Promise<void> {
+    const start = async () => this.store.changed((await this.client.capsule(id).start()).info);
+    await this.store.during(id, "starting", start);
+    this.toasts.done(`Capsule ${id} is running again.`);
+  }
+
   async destroy({ id }: CapsuleInfo): Promise<void> {
     await this.store.during(id, "destroying", () => this.client.capsule(id).destroy());
     this.store.removed(id);
