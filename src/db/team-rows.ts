@@ -8,6 +8,11 @@ export interface TeamRow {
   createdAt: number;
 }
 
+export interface TeamUse extends TeamRow {
+  capsules: number;
+  templates: number;
+}
+
 /** Times are epoch milliseconds. */
 export interface KeyRow {
   id: string;
@@ -61,6 +66,8 @@ export class TeamRows {
   readonly #database: Database;
   readonly #byName: StatementSync;
   readonly #insert: StatementSync;
+  readonly #list: StatementSync;
+  readonly #deletions: StatementSync[];
   readonly #insertKey: StatementSync;
   readonly #live: StatementSync;
   readonly #isLive: StatementSync;
@@ -78,6 +85,19 @@ export class TeamRows {
     this.#database = database;
     this.#byName = database.prepare("SELECT id, name, created_at AS createdAt FROM teams WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt)");
+    this.#list = database.prepare(
+      `SELECT id, name, created_at AS createdAt,
+         (SELECT COUNT(*) FROM capsules WHERE team_id = t.id) AS capsules,
+         (SELECT COUNT(*) FROM templates WHERE team_id = t.id AND retired_at IS NULL) AS templates
+       FROM teams t ORDER BY name`,
+    );
+    const isUsed =
+      "EXISTS (SELECT 1 FROM capsules WHERE team_id = :id) OR EXISTS (SELECT 1 FROM templates WHERE team_id = :id)";
+    this.#deletions = [
+      `DELETE FROM api_keys WHERE team_id = :id AND NOT (${isUsed})`,
+      `DELETE FROM idempotency WHERE team_id = :id AND NOT (${isUsed})`,
+      `DELETE FROM teams WHERE id = :id AND NOT (${isUsed})`,
+    ].map((statement) => database.prepare(statement));
     this.#insertKey = database.prepare(
       `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, expires_at, made_by, is_session)
        VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt, :madeBy, :isSession)`,
@@ -118,6 +138,15 @@ export class TeamRows {
       if (found === undefined) this.#insert.run({ ...row });
       return found ?? row;
     });
+  }
+
+  list(): TeamUse[] {
+    return this.#list.all() as unknown as TeamUse[];
+  }
+
+  /** With its keys. False, and nothing is changed, while it has capsules or templates, those being removed included. */
+  delete(id: string): boolean {
+    return transact(this.#database, () => this.#deletions.map((each) => each.run({ id }).changes).at(-1) === 1);
   }
 
   insertKey(key: NewKeyRow): void {

@@ -23,6 +23,7 @@ function ownersOnly(load: Command["load"]): Pick<Command, "isLocal" | "load"> {
 }
 
 const keys = () => import("./keys.ts");
+const teams = () => import("./teams.ts");
 
 export const operatorCommands: Commands = {
   serve: {
@@ -94,6 +95,43 @@ export const operatorCommands: Commands = {
       ["capsule admin keys revoke --keep-made key-0123456789ab", "a key that another one made with it replaces"],
     ],
     ...local(async () => (await keys()).revokeKey),
+  },
+  "admin teams create": {
+    usage: "NAME",
+    meaning: "create a team without a key",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin teams create blue", "keys: capsule admin keys create --team blue"]],
+    ...local(async () => (await teams()).createTeam),
+  },
+  "admin teams list": {
+    usage: "",
+    meaning: "list the teams, with the numbers of their keys, capsules and templates",
+    options: {},
+    words: [0, 0],
+    examples: [["capsule admin teams list", "a line each, fields separated by tabs"]],
+    ...local(async () => (await teams()).listTeams),
+  },
+  "admin teams delete": {
+    usage: "NAME",
+    meaning: "delete a team and its keys; refused while it has capsules or templates",
+    details: "A running server refuses its keys from then on. Its audit log stays as long as any other.",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin teams delete blue", "cannot be undone"]],
+    ...local(async () => (await teams()).deleteTeam),
+  },
+  "admin audit": {
+    usage: "--team NAME [--limit N]",
+    meaning: "print a team's audit log, newest first",
+    details: "Fields, separated by tabs: time, action, HTTP status, key, capsule, subject.",
+    options: {
+      team: { value: "NAME", meaning: "whose log" },
+      limit: { value: "N", meaning: "entries; default: 100" },
+    },
+    words: [0, 0],
+    examples: [["capsule admin audit --team blue --limit 10", "what happened last"]],
+    ...local(async () => (await teams()).printAudit),
   },
   "admin backup": {
     usage: "FOLDER",

@@ -1,12 +1,7 @@
 /** `capsule admin keys`: the API keys of every team, read from and written to the data folder without the server. */
-import { mkdirSync } from "node:fs";
 import { type Call, UsageError } from "../cli/command.ts";
-import { loadConfig } from "../config.ts";
-import { AuditRows } from "../db/audit-rows.ts";
-import { databasePath, openDatabase } from "../db/database.ts";
-import { type KeyRow, TeamRows } from "../db/team-rows.ts";
-import { requireDatabase } from "../host/disk/lost-database.ts";
-import { Teams } from "../teams/teams.ts";
+import type { KeyRow } from "../db/team-rows.ts";
+import { byOperator, withTeams } from "./team-records.ts";
 
 export async function createKey(call: Pick<Call, "text">): Promise<number> {
   const team = call.text("team");
@@ -43,26 +38,7 @@ export async function revokeKey(call: Pick<Call, "words" | "isSet">): Promise<nu
   });
 }
 
-function withTeams(work: (teams: Teams, log: AuditRows) => void): number {
-  const { dataDir } = loadConfig();
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  const file = databasePath(dataDir);
-  requireDatabase(dataDir, file);
-  const database = openDatabase(file);
-  try {
-    work(new Teams(new TeamRows(database)), new AuditRows(database));
-    return 0;
-  } finally {
-    database.close();
-  }
-}
-
 function stateOf({ revokedAt, expiresAt }: KeyRow): string {
   if (revokedAt !== null) return "revoked";
   return expiresAt !== null && expiresAt <= Date.now() ? "expired" : "live";
-}
-
-/** The team's audit log also shows changes that were made outside of the API. */
-function byOperator(teamId: string) {
-  return { at: Date.now(), teamId, keyId: "operator", keyName: "", address: "", capsuleId: null };
 }

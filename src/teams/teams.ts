@@ -5,7 +5,7 @@
 import { hash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { KeyRow, NewKeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
+import type { KeyRow, NewKeyRow, TeamRow, TeamRows, TeamUse } from "../db/team-rows.ts";
 import { keysMax } from "../wire/credentials.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -95,6 +95,22 @@ export class Teams {
       );
     }
     return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
+  }
+
+  named(name: string): TeamRow | undefined {
+    return this.#rows.named(name);
+  }
+
+  /** By name, with the numbers of their capsules and templates. */
+  list(): TeamUse[] {
+    return this.#rows.list();
+  }
+
+  /** With all its keys. Throws CapsuleError("conflict") while it has capsules or templates. */
+  delete({ id, name }: TeamRow): void {
+    if (this.#rows.delete(id)) return;
+    const reason = "it has capsules, or templates, or files of deleted templates that are being removed";
+    throw new CapsuleError("conflict", `team ${name} is not deleted: ${reason}`);
   }
 
   /** Makes a key of the team for the operator. `save` is called with its text before it is valid. */

@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inNewDataFolder } from "../../test/data-folder.ts";
+import { Failure } from "../cli/failures.ts";
+import { AuditRows } from "../db/audit-rows.ts";
+import { databasePath, openDatabase } from "../db/database.ts";
+import { TeamRows } from "../db/team-rows.ts";
+import { TemplateRows } from "../db/template-rows.ts";
+import { Teams } from "../teams/teams.ts";
+import { createTeam, deleteTeam, listTeams, printAudit } from "./teams.ts";
+
+/** The lines that `work` prints, as fields. */
+async function printed(t: { mock: typeof test.mock }, work: () => Promise<number>): Promise<string[][]> {
+  let text = "";
+  const write = t.mock.method(process.stdout, "write", (part: string, done?: () => void) => {
+    text += part;
+    done?.();
+    return true;
+  });
+  try {
+    assert.equal(await work(), 0);
+  } finally {
+    write.mock.restore();
+  }
+  return text
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.split("\t"));
+}
+
+test("teams are created once, listed with what they have, and deleted with their keys", async (t) => {
+  await inNewDataFolder(async (dataDir) => {
+    const database = openDatabase(databasePath(dataDir));
+    const teams = new Teams(new TeamRows(database));
+    assert.equal(await createTeam({ words: ["blue"] }), 0);
+    await assert.rejects(createTeam({ words: ["blue"] }), Failure);
+    await assert.rejects(createTeam({ words: ["a b"] }), { code: "invalid_request" });
+    const { id } = teams.named("blue")!;
+    const { key } = teams.createKey(id, "first");
+    assert.deepEqual(
+      (await printed(t, listTeams)).map(([name, , ...counts]) => [name, ...counts]),
+      [["blue", "1 keys", "0 capsules", "0 templates"]],
+    );
+    assert.equal(await deleteTeam({ words: ["blue"] }), 0);
+    assert.deepEqual([teams.named("blue"), teams.authenticate(key)], [undefined, undefined]);
+    await assert.rejects(deleteTeam({ words: ["blue"] }), Failure);
+    const [entry] = new AuditRows(database).list(id, { limit: 10 });
+    assert.deepEqual([entry?.action, entry?.keyId], ["key.revoke", "operator"]);
+    database.close();
+  });
+});
+
+test("a team with a template is not deleted, and keeps its keys", async () => {
+  await inNewDataFolder(async (dataDir) => {
+    const database = openDatabase(databasePath(dataDir));
+    const teams = new Teams(new TeamRows(database));
+    const { id } = teams.ensure("blue");
+    const { key } = teams.createKey(id, "first");
+    const template = {
+      storage: "st-1",
+      teamId: id,
+      name: "tools",
+      vcpus: 1,
+      memoryMb: 512,
+      sizeBytes: 1,
+      createdAt: 1,
+    };
+    const rows = new TemplateRows(database);
+    rows.insert(template);
+    for (const _ of ["used", "its files are being removed"]) {
+      await assert.rejects(deleteTeam({ words: ["blue"] }), { code: "conflict" });
+      assert.equal(teams.authenticate(key)?.teamId, id);
+      rows.retire("st-1", 2);
+    }
+    database.close();
+  });
+});
+
+test("audit prints a team's entries, newest first, without control characters", async (t) => {
+  await inNewDataFolder(async (dataDir) => {
+    const database = openDatabase(databasePath(dataDir));
+    const { id } = new Teams(new TeamRows(database)).ensure("blue");
+    const entry = { teamId: id, keyId: "key-1", keyName: "ci", address: "", action: "exec" as const, status: 200 };
+    const log = new AuditRows(database);
+    log.append([1, 2, 3].map((at) => ({ ...entry, at, capsuleId: "cl-1", subject: `\x1b[31m${at}` })));
+    const options = { text: () => "blue", number: () => 2 };
+    const lines = await printed(t, () => printAudit(options));
+    assert.deepEqual(lines, [
+      ["1970-01-01T00:00:00.003Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m3"],
+      ["1970-01-01T00:00:00.002Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m2"],
+    ]);
+    await assert.rejects(printAudit({ text: () => "red", number: () => undefined }), Failure);
+    database.close();
+  });
+});

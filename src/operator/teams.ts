@@ -1,0 +1,61 @@
+/** `capsule admin teams` and `capsule admin audit`: the teams of a data folder, and what each has done. */
+import { type Call, UsageError } from "../cli/command.ts";
+import { Failure } from "../cli/failures.ts";
+import { print, printable } from "../cli/screen.ts";
+import { byOperator, withTeams } from "./team-records.ts";
+
+export function createTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
+  return withTeams((teams) => {
+    if (teams.named(name) !== undefined) throw new Failure(`there is a team ${name} already`);
+    teams.ensure(name);
+  });
+}
+
+/** Name, time of its creation, live keys, capsules and templates. */
+export function listTeams(): Promise<number> {
+  return withTeams(async (teams) => {
+    const lines = teams.list().map(({ id, name, createdAt, capsules, templates }) => {
+      const counts = [`${teams.keysOf(id).length} keys`, `${capsules} capsules`, `${templates} templates`];
+      return [name, new Date(createdAt).toISOString(), ...counts].join("\t");
+    });
+    await print(lines.map((line) => `${line}\n`).join(""));
+  });
+}
+
+/** Its keys end with it; its audit log stays as long as others. */
+export function deleteTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
+  return withTeams((teams, log) => {
+    const team = teams.named(name);
+    if (team === undefined)
+      throw new Failure(`there is no team ${JSON.stringify(name)}`, "capsule admin teams list lists them.");
+    const keys = teams.keysOf(team.id);
+    teams.delete(team);
+    const entry = { ...byOperator(team.id), action: "key.revoke" as const, status: 204 };
+    log.append(keys.map(({ id: subject }) => ({ ...entry, subject })));
+  });
+}
+
+const pageMax = 1_000;
+
+/** Newest first: time, action, HTTP status, key, capsule and subject. */
+export function printAudit(call: Pick<Call, "text" | "number">): Promise<number> {
+  const [name, limit = 100] = [call.text("team"), call.number("limit")];
+  if (name === undefined) throw new UsageError("--team NAME is missing");
+  return withTeams(async (teams, log) => {
+    const team = teams.named(name);
+    if (team === undefined)
+      throw new Failure(`there is no team ${JSON.stringify(name)}`, "capsule admin teams list lists them.");
+    let before: number | undefined;
+    for (let left = limit; left > 0; ) {
+      const rows = log.list(team.id, { limit: Math.min(left, pageMax), before });
+      for (const { at, action, status, keyId, keyName, capsuleId, subject } of rows) {
+        const who = keyId === "" ? "the service" : `${keyId} ${keyName}`.trim();
+        const fields = [new Date(at).toISOString(), action, status, who, capsuleId ?? "-", subject ?? "-"];
+        await print(`${fields.map((field) => printable(String(field))).join("\t")}\n`);
+      }
+      if (rows.length === 0) return;
+      left -= rows.length;
+      before = rows.at(-1)?.id;
+    }
+  });
+}
