@@ -50,6 +50,7 @@ const row = {
   expiresAt: null,
   onExpiry: "destroy",
   retentionSec: 0,
+  autoResume: 0,
 } as const satisfies Omit<CapsuleRow, "teamId">;
 
 test("commits of capsules are marked where the server syncs them, and only there", (t) => {

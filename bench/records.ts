@@ -87,6 +87,7 @@ function insertPaused(dataDir: string, team: string, count: number): void {
       expiresAt: null,
       onExpiry: "destroy",
       retentionSec: 0,
+      autoResume: 0,
     });
   }
   database.close();

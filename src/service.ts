@@ -4,6 +4,7 @@
  */
 import { Activity } from "./capsules/activity.ts";
 import { Adoptions } from "./capsules/adoptions.ts";
+import { AutoResumes } from "./capsules/auto-resumes.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { Deadlines } from "./capsules/deadlines.ts";
@@ -101,7 +102,7 @@ export interface ServiceOptions {
 export function buildService(options: ServiceOptions) {
   const { records, host, clock, log, step, observers } = options;
   const { database, capsuleRows, templateRows, store } = records;
-  const { onPaused, onDestroyed, onEnded } = auditOfService(records.audit);
+  const { onPaused, onResumed, onDestroyed, onEnded } = auditOfService(records.audit);
   const locks = new CapsuleLocks();
   const runs = new Runs();
   const adoptions = new Adoptions(clock);
@@ -115,23 +116,21 @@ export function buildService(options: ServiceOptions) {
     onFreed: () => retired.collect(),
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
-  const capsules = new Capsules({
+  const autoResumes = new AutoResumes({
+    ...{ store, clock, onResumed },
+    resume: (teamId, id) => capsules.resume(teamId, id),
+  });
+  const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     envs: new Envs(store, runs, records.secret),
+    autoResumes,
     templates: templateRows,
     observeExec: observers.observeExec,
   });
   const pauses = new ServicePauses({ store, locks, transitions, onPaused, onDestroyed });
   store.onTrigger(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
-  const idle = new Idle(clock, activity, (id) => deadlines.inactive(id));
-  const deadlines = new Deadlines({
-    ...{ store, idle, adoptions, clock, log },
-    rows: records.deadlineRows,
-    act: (row, action, cause) => pauses.atDeadline(row, action, cause),
-  });
-  runs.apply(idle);
-  runs.apply(deadlines);
+  const deadlines = applyPolicies(options, { runs, activity, adoptions, pauses });
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
     pause: (id) => pauses.forMemory(id),
@@ -155,7 +154,7 @@ export function buildService(options: ServiceOptions) {
   });
   return {
     ...records,
-    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses },
+    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes },
     ...{ retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
@@ -165,6 +164,28 @@ export function buildService(options: ServiceOptions) {
       return recovered;
     },
   };
+}
+
+interface PolicyParts {
+  runs: Runs;
+  activity: Activity;
+  adoptions: Adoptions;
+  pauses: ServicePauses;
+}
+
+/** The rules by which the service changes capsules by itself. */
+function applyPolicies(
+  { records: { store, deadlineRows: rows }, clock, log }: ServiceOptions,
+  { runs, activity, adoptions, pauses }: PolicyParts,
+): Deadlines {
+  const idle = new Idle(clock, activity, (id) => deadlines.inactive(id));
+  const deadlines: Deadlines = new Deadlines({
+    ...{ store, rows, idle, adoptions, clock, log },
+    act: (row, action, cause) => pauses.atDeadline(row, action, cause),
+  });
+  runs.apply(idle);
+  runs.apply(deadlines);
+  return deadlines;
 }
 
 /** The bounds of teams: quotas, and the rate of writes to the disk. */

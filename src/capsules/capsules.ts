@@ -7,6 +7,7 @@ import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
 import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
+import type { AutoResumes } from "./auto-resumes.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import { type Envs, requireSmall } from "./envs.ts";
@@ -44,6 +45,7 @@ export interface CapsulesOptions {
   transitions: Transitions;
   runs: Runs;
   adoptions: Adoptions;
+  autoResumes: AutoResumes;
   activity: Activity;
   clock: Clock;
   quotas: Quotas;
@@ -162,10 +164,17 @@ export class Capsules {
    * or completed, by the capsule's adoption and is no change under way.
    */
   permit(teamId: string, id: string, action: Action): Capsule {
-    const { store, adoptions } = this.#options;
+    return this.#allowed(this.#options.store.require(teamId, id), action);
+  }
+
+  /** As `permit`; undefined, or the wait for the resume of a capsule with `auto_resume`, as AutoResumes.resumed. */
+  admit(teamId: string, id: string, action: Action): ((signal?: AbortSignal) => Promise<void>) | undefined {
+    const { store, adoptions, autoResumes } = this.#options;
     const row = store.require(teamId, id);
-    allow(action, id, row.status, adoptions.has(id) ? null : row.intent);
-    return row;
+    if (!adoptions.has(id) && autoResumes.concerns(action, row))
+      return (signal) => autoResumes.resumed(row, action, signal);
+    this.#allowed(row, action);
+    return undefined;
   }
 
   /** As `permit`; undefined, or what to await before a guest that is not adopted yet can be used. Rejects with "unavailable". */
@@ -177,7 +186,7 @@ export class Capsules {
   /**
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
    * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
-   * "unavailable" or "agent_error".
+   * "unavailable" or "agent_error", and what `admit` does.
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
@@ -185,10 +194,15 @@ export class Capsules {
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
   ): Promise<T> {
-    const { runs, observeExec, activity } = this.#options;
-    const adoption = this.adoption(teamId, id, action);
-    if (adoption !== undefined) await adoption;
-    this.permit(teamId, id, action);
+    const { runs, adoptions, observeExec, activity } = this.#options;
+    const untilResumed = this.admit(teamId, id, action);
+    if (untilResumed !== undefined) await untilResumed(); // paused since the request was let in
+    if (adoptions.has(id)) await adoptions.ended(id, action);
+    const untilResumedAgain = this.admit(teamId, id, action);
+    if (untilResumedAgain !== undefined) {
+      await untilResumedAgain(); // the adoption has completed a pause
+      this.permit(teamId, id, action);
+    }
     const guest = runs.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
     using use = new DisposableStack();
@@ -284,6 +298,11 @@ export class Capsules {
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#options.locks.released(), grace]);
     this.#options.activity.flush();
+  }
+
+  #allowed(row: Capsule, action: Action): Capsule {
+    allow(action, row.id, row.status, this.#options.adoptions.has(row.id) ? null : row.intent);
+    return row;
   }
 
   /** A snapshot template brings its own shape. The team's own comes before an image of its name that was added later. */

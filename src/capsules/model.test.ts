@@ -14,7 +14,7 @@ import type { PolicyChange } from "./settings.ts";
 
 const verbs = [
   ...(["create", "pause", "resume", "stop", "start", "destroy", "capture", "delete"] as const),
-  ...(["lose", "off", "reset", "look", "idle", "set", "jump"] as const),
+  ...(["lose", "off", "reset", "look", "idle", "set", "jump", "use"] as const),
 ] as const;
 type Operation = { verb: (typeof verbs)[number]; pick: number };
 
@@ -48,7 +48,13 @@ function interfere(host: FakeHost, delays: number[], failures: boolean[]): void 
 function policiesBy(pick: number): PolicyChange {
   const action = (bit: number) => ((pick >> bit) % 2 === 0 ? "pause" : "destroy");
   const seconds = (bit: number) => ((pick >> bit) % 4 === 0 ? (pick % 3) + 1 : 0);
-  return { onTimeout: action(2), lifetimeSec: seconds(3), onExpiry: action(5), retentionSec: seconds(6) };
+  return {
+    onTimeout: action(2),
+    lifetimeSec: seconds(3),
+    onExpiry: action(5),
+    retentionSec: seconds(6),
+    autoResume: (pick >> 7) % 2 === 0,
+  };
 }
 
 async function perform(
@@ -81,6 +87,7 @@ async function perform(
   else if (verb === "off") host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
   else if (verb === "reset") host.guests.get(id)?.endWith({ kind: "reset", reason: "reset" });
   else if (verb === "idle") clock.advance(1_000);
+  else if (verb === "use") await capsules.use(team, id, "files", () => {});
   else if (verb === "set") capsules.update(team, id, policiesBy(pick));
   else if (verb === "jump") clock.step(((pick % 3) - 1) * 7_200_000);
   else capsules.get(team, id);

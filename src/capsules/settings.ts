@@ -15,6 +15,8 @@ export interface Policies {
   onExpiry: DeadlineAction;
   /** Longest time in `paused`, `stopped` or `error`, after which it is destroyed; 0: any. */
   retentionSec: number;
+  /** Requests resume it. */
+  autoResume: boolean;
 }
 
 /** Fields that are left out stay, or get their defaults. */
@@ -29,12 +31,13 @@ export interface SettingsChange extends PolicyChange {
 }
 
 /** The policies of a new capsule. */
-export function policiesOf(given: PolicyChange): Policies {
+export function policiesOf(given: PolicyChange): Pick<Capsule, keyof Policies> {
   return {
     onTimeout: given.onTimeout ?? policyDefaults.on_timeout,
     lifetimeSec: given.lifetimeSec ?? policyDefaults.lifetime_sec,
     onExpiry: given.onExpiry ?? policyDefaults.on_expiry,
     retentionSec: given.retentionSec ?? policyDefaults.retention_sec,
+    autoResume: Number(given.autoResume ?? policyDefaults.auto_resume),
   };
 }
 
@@ -53,6 +56,7 @@ export function settingsAfter(
     expiresAt: expiryAfter(row, change, now),
     onExpiry: change.onExpiry ?? row.onExpiry,
     retentionSec: change.retentionSec ?? row.retentionSec,
+    autoResume: Number(change.autoResume ?? row.autoResume),
   };
 }
 

@@ -4,12 +4,18 @@ import type { Capsule } from "./store.ts";
 
 /** Times are epoch milliseconds. */
 export type CapsuleView = Readonly<
-  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels"> & { labels: Labels }
+  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels" | "autoResume"> & {
+    labels: Labels;
+    autoResume: boolean;
+  }
 >;
 
 /** `lastActiveAt`: later than the row's. */
 export function viewOf(row: Capsule, lastActiveAt: number | undefined): CapsuleView {
   const { teamId: _team, revision: _revision, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
   const expiresAt = row.status === "running" ? row.expiresAt : null; // a guest that reboots keeps the row's
-  return { ...view, expiresAt, labels: labelsOf(row), lastActiveAt: lastActiveAt ?? row.lastActiveAt };
+  return {
+    ...{ ...view, expiresAt, labels: labelsOf(row), autoResume: row.autoResume !== 0 },
+    lastActiveAt: lastActiveAt ?? row.lastActiveAt,
+  };
 }

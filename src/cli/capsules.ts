@@ -56,6 +56,7 @@ function policiesOf(call: Call): CapsulePolicies {
     lifetimeSec: call.seconds("lifetime"),
     onExpiry: actionIn("--on-expiry", call.text("on-expiry")),
     retentionSec: call.seconds("retention"),
+    autoResume: call.isSet("auto-resume") || undefined,
   };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
@@ -145,6 +146,11 @@ const setters = {
   },
   retention_sec(change: CapsuleChange, value: string) {
     change.retentionSec = secondsIn("retention_sec", value);
+  },
+  auto_resume(change: CapsuleChange, value: string) {
+    if (value !== "true" && value !== "false")
+      throw new UsageError(`auto_resume takes true or false, not ${JSON.stringify(value)}`);
+    change.autoResume = value === "true";
   },
 };
 

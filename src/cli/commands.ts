@@ -25,13 +25,15 @@ const createOptions: Command["options"] = {
   lifetime: { value: "TIME", meaning: "longest time that it runs, used or not, until --on-expiry" },
   "on-expiry": { value: "ACTION", meaning: "what the end of its lifetime does: destroy (the default) or pause" },
   retention: { value: "TIME", meaning: "destroy it after this time in paused, stopped or error" },
+  "auto-resume": { meaning: "once paused, exec, shell, cp and the like resume it" },
 };
 
 export const commands: Commands = {
   create: {
     usage:
       "[TEMPLATE] [--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--vcpus N] [--memory SIZE] [--timeout TIME] " +
-      "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--no-wait]",
+      "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--auto-resume] " +
+      "[--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0, the default, is none.",
     options: {
@@ -106,7 +108,7 @@ export const commands: Commands = {
     meaning: "change a capsule's name, labels or policies, all of them or none",
     details:
       "Keys: name, label.KEY, and those of create: timeout_sec, on_timeout, lifetime_sec (of a running capsule from now on), " +
-      "on_expiry and retention_sec. Times are seconds, or 90s, 5m, 2h, 7d; 0 is none. An empty value takes a name or a label " +
+      "on_expiry, retention_sec and auto_resume (true or false). Times are seconds, or 90s, 5m, 2h, 7d; 0 is none. An empty value takes a name or a label " +
       "away.",
     options: {},
     words: [2, 40],

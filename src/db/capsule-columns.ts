@@ -37,6 +37,8 @@ export interface CapsuleRow {
   onExpiry: string;
   /** Longest time without a VM; 0: any. */
   retentionSec: number;
+  /** 1: requests resume it. */
+  autoResume: number;
 }
 
 /** The columns that a compare-and-set may change. */
@@ -50,7 +52,15 @@ export type CapsuleChange = Partial<
 /** The columns that a client may change at any time. */
 export type CapsuleSettings = Pick<
   CapsuleRow,
-  "name" | "labels" | "timeoutSec" | "onTimeout" | "lifetimeSec" | "expiresAt" | "onExpiry" | "retentionSec"
+  | "name"
+  | "labels"
+  | "timeoutSec"
+  | "onTimeout"
+  | "lifetimeSec"
+  | "expiresAt"
+  | "onExpiry"
+  | "retentionSec"
+  | "autoResume"
 >;
 
 export const columns = {
@@ -77,6 +87,7 @@ export const columns = {
   expiresAt: "expires_at",
   onExpiry: "on_expiry",
   retentionSec: "retention_sec",
+  autoResume: "auto_resume",
 } as const satisfies Record<keyof CapsuleRow, string>;
 
 export const fields = Object.keys(columns) as (keyof CapsuleRow)[];
@@ -91,6 +102,7 @@ const settings = [
   "expiresAt",
   "onExpiry",
   "retentionSec",
+  "autoResume",
 ] as const;
 
 /** Sets the columns that a client may change at any time. */

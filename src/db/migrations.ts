@@ -170,6 +170,10 @@ export const steps = [
   `
   ALTER TABLE capsules ADD COLUMN envs BLOB;
   `,
+  // Requests may resume a capsule.
+  `
+  ALTER TABLE capsules ADD COLUMN auto_resume INTEGER NOT NULL DEFAULT 0;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

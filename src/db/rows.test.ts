@@ -31,6 +31,7 @@ const row: CapsuleRow = {
   expiresAt: null,
   onExpiry: "destroy",
   retentionSec: 0,
+  autoResume: 0,
 };
 
 /** Two connections to one file, as two programs have them, and one capsule in it. */

@@ -1,5 +1,5 @@
 /** Ties work for a request to its client: what to do when the client disconnects, or the response is closed. */
-import type { FastifyReply } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
 
 /** Deadline for guest operations that take milliseconds in a healthy guest. */
@@ -29,4 +29,24 @@ export function requestSignal(reply: FastifyReply, deadlineMs?: number): AbortSi
     if (!reply.raw.writableFinished) controller.abort(new Error("the client hung up"));
   });
   return controller.signal;
+}
+
+/**
+ * The result of `work`, whose signal aborts when the client disconnects. A client that asks for a WebSocket has gone when it ends its
+ * side; the connection would stay open here.
+ */
+export async function goneWhile<T>(
+  { raw, routeOptions }: FastifyRequest,
+  reply: FastifyReply,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (routeOptions.config.socket !== true) return await work(requestSignal(reply));
+  const ended = new AbortController();
+  const end = () => ended.abort(new CapsuleError("invalid_request", "the client has hung up"));
+  raw.socket.once("end", end);
+  try {
+    return await work(AbortSignal.any([requestSignal(reply), ended.signal]));
+  } finally {
+    raw.socket.off("end", end);
+  }
 }

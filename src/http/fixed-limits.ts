@@ -1,6 +1,13 @@
 /** The limits that no setting changes, for GET /v1/limits, each from the constant that enforces it. */
 import { guestLimits } from "../agent/guest-limits.ts";
-import { envsMaxBytes, labelsMax, labelValueMaxBytes, listPageMax } from "../wire/capsule.ts";
+import {
+  envsMaxBytes,
+  labelsMax,
+  labelValueMaxBytes,
+  listPageMax,
+  resumeWaitersMax,
+  resumeWaitMs,
+} from "../wire/capsule.ts";
 import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import { archivePathsMax } from "../wire/file.ts";
 import { urlMaxSec } from "../wire/file-url.ts";
@@ -68,6 +75,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     process_lists_max: processListsMax,
     processes_listed_max: guestLimits.processesMax,
     process_list_max_bytes: guestLimits.processListingBytes,
+    resume_waiters_max: resumeWaitersMax,
+    resume_wait_max_sec: resumeWaitMs / 1_000,
     labels_max: labelsMax,
     label_value_max_bytes: labelValueMaxBytes,
     envs_max_bytes: envsMaxBytes,

@@ -11,6 +11,7 @@ import type { Authentication } from "./access/authentication.ts";
 import type { Cors } from "./access/cors.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import { ownerOf, type TeamTurns } from "./access/team-turns.ts";
+import { goneWhile } from "./client-gone.ts";
 import { sendError } from "./errors.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
@@ -24,8 +25,10 @@ export interface Gate {
   hasTls: boolean;
 }
 
-/** Answers a request in place of its route. */
+/** Answers a request in place of its route, or lets it wait before its route. */
 type Answer = () => void;
+
+type Done = (refusal?: Error) => void;
 
 const hstsMaxAgeSec = 15_768_000; // half a year
 
@@ -37,7 +40,7 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
-  const admit = (request: FastifyRequest, reply: FastifyReply): Answer | undefined => {
+  const admit = (request: FastifyRequest, reply: FastifyReply, done: Done): Answer | undefined => {
     requireOneHost(request);
     if (cors.isPreflight(request)) {
       authentication.admitAnonymous(request);
@@ -53,24 +56,39 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
       authentication.admitAnonymous(request);
     }
     if (request.is404) return answerUnrouted(request, reply, paths);
-    if (config.action !== undefined) {
-      const { id } = request.params as { id: string };
-      services.capsules.permit(request.identity.teamId, id, config.action);
-    }
-    return undefined;
+    if (config.action === undefined) return undefined;
+    const { id } = request.params as { id: string };
+    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action);
+    if (untilResumed === undefined) return undefined;
+    return () =>
+      goneWhile(request, reply, untilResumed)
+        .then(() => requireStill(request, id, { services, authentication }))
+        .then(() => done(), done);
   };
   app.addHook("onRequest", (request, reply, done) => {
     addCommonHeaders(request, reply, hasTls);
     cors.addHeaders(request, reply);
     let answer: Answer | undefined;
     try {
-      answer = admit(request, reply);
+      answer = admit(request, reply, done);
     } catch (refusal) {
       answer = () => done(refusal as Error);
     }
     if (answer === undefined) done();
     else turns.enter(ownerOf(request), reply.raw, answer);
   });
+}
+
+/** The key and the capsule of a request that has waited may have gone meanwhile. */
+function requireStill(
+  request: FastifyRequest,
+  id: string,
+  { services, authentication }: Pick<Gate, "services" | "authentication">,
+): void {
+  const { identity, routeOptions } = request;
+  if (!services.teams.isLive(identity.keyId))
+    throw authentication.refusal(request, "the key was revoked while the request waited");
+  services.capsules.admit(identity.teamId, id, routeOptions.config.action!); // paused again: Capsules.use waits
 }
 
 /** The id of the team's capsule that is meant by an id or a name; a name that none has stays as it is. */
@@ -109,6 +127,7 @@ export function currentRefusal(thrown: unknown, request: FastifyRequest, capsule
   if (!isEnded || action === undefined) return thrown;
   const [{ teamId }, { id }] = [request.identity, request.params as { id: string }];
   try {
+    if (thrown.details?.action === "resume") return thrown;
     // A guest that failed or rebooted under a request is the request's own failure: 502, although the next one gets 409.
     if (thrown.code === "agent_error" && failed.has(capsules.get(teamId, id).status)) return thrown;
     capsules.permit(teamId, id, action);

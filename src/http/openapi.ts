@@ -119,6 +119,9 @@ const refusalHeaders: Record<number, AnswerHeader[]> = {
 /** Headers of a route that its refusals have too. */
 const ofAllAnswers: ReadonlySet<AnswerHeader> = new Set(["Accept-Ranges", "Cache-Control"]);
 
+/** Codes of a request that waits for a resume. */
+const resumeRefusals: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error", "no_capacity", "timeout"];
+
 /** Error responses of a route, by status; codes with the same status share one. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
@@ -127,6 +130,8 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   if (config.action !== undefined) codes.add("not_found");
   if (config.action !== undefined && requires[config.action] !== null) codes.add("invalid_state");
   if (config.action !== undefined && guestActions.has(config.action)) codes.add("unavailable");
+  if (config.action !== undefined && requires[config.action] === "resumable")
+    for (const code of resumeRefusals) codes.add(code);
   if (schema?.body !== undefined || schema?.querystring !== undefined) codes.add("invalid_request");
   if ([method].flat().some((each) => methodsWithBody.has(each))) {
     for (const code of ["invalid_request", "request_timeout", "too_large", "unsupported_media_type"] as const)

@@ -28,6 +28,7 @@ export type CapsulesService = Pick<
   | "update"
   | "wait"
   | "permit"
+  | "admit"
   | "use"
   | "requireWritable"
   | "ping"

@@ -57,7 +57,7 @@ function fill(dataDir: string): void {
     const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
     const actions = { onTimeout: "destroy", onExpiry: "pause" };
-    const policies = { ...actions, lifetimeSec: 60, expiresAt: 60_001, retentionSec: 600 };
+    const policies = { ...actions, lifetimeSec: 60, expiresAt: 60_001, retentionSec: 600, autoResume: 1 };
     rows.insert({ ...made, ...named, ...shape, ...times, ...policies, blockedBy: null, errorReason: null });
   }
   database.close();

@@ -13,6 +13,8 @@ export interface CapsulePolicies {
   onExpiry?: DeadlineAction;
   /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0, the default: never. */
   retentionSec?: number;
+  /** Calls that need it running resume it, and wait up to a minute for that. Default: false. */
+  autoResume?: boolean;
 }
 
 /** For `update`; fields that are left out stay. */
@@ -34,6 +36,9 @@ export interface CapsuleConditions {
 
 /** `policies` has the fields of CapsulePolicies; the others stay. */
 export function splitPolicies(options: CapsulePolicies): { policies: CapsulePolicies } {
-  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec, ...rest } = options;
-  return { ...rest, policies: { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec } as CapsulePolicies };
+  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec, autoResume, ...rest } = options;
+  return {
+    ...rest,
+    policies: { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec, autoResume } as CapsulePolicies,
+  };
 }

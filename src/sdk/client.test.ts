@@ -62,6 +62,30 @@ test("without a key nothing is sent, and the error says what to set; a page or a
   }
 });
 
+test("policies go as the API has them, in a create and in a change", async () => {
+  const asked: unknown[] = [];
+  const recording: typeof fetch = async (_input, init) => {
+    asked.push(JSON.parse(String(init?.body)));
+    return Response.json({ id, status: "running", on_timeout: "destroy", expires_at: null, auto_resume: true });
+  };
+  const client = new Client({ url, apiKey: "k", fetch: recording });
+  const deadlines = {
+    timeoutSec: 1,
+    onTimeout: "destroy",
+    lifetimeSec: 2,
+    onExpiry: "pause",
+    retentionSec: 3,
+  } as const;
+  const made = await client.create({ ...deadlines, autoResume: true, wait: false });
+  await made.update({ ...deadlines, autoResume: false });
+  const sent = { timeout_sec: 1, on_timeout: "destroy", lifetime_sec: 2, on_expiry: "pause", retention_sec: 3 };
+  assert.deepEqual(asked, [
+    { ...sent, auto_resume: true },
+    { ...sent, auto_resume: false },
+  ]);
+  assert.deepEqual([made.info.onTimeout, made.info.expiresAt, made.info.autoResume], ["destroy", null, true]);
+});
+
 test("names, labels and conditions go as the API has them, and labels keep their keys", async () => {
   const asked: [string, string, unknown][] = [];
   const labels = { my_key: "a", otherKey: "b" };

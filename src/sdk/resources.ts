@@ -33,6 +33,8 @@ export interface CapsuleInfo {
   onExpiry: DeadlineAction;
   /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0: never. */
   retentionSec: number;
+  /** Calls that need it running resume it. */
+  autoResume: boolean;
   createdAt: string;
   /** Last change of status. */
   lastUpdated: string;

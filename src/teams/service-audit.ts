@@ -1,5 +1,5 @@
 /**
- * Audit entries for changes that no request asked for: pauses and destroys by the service, capsules that ended by themselves, and throttled
+ * Audit entries for changes that no request asked for: changes by the service, capsules that ended by themselves, and throttled
  * writes. Their key id is empty.
  */
 import type { AuditAction } from "../wire/audit.ts";
@@ -32,6 +32,11 @@ export function auditOfService(audit: Pick<Audit, "record">) {
     onPaused(teamId: string, capsuleId: string, cause: keyof typeof pauseSubjects): void {
       const subject = pauseSubjects[cause];
       audit.record({ ...byService, teamId, action: "capsule.pause", capsuleId, subject, status: okStatus });
+    },
+    /** The service has resumed a capsule with `auto_resume` for a request. */
+    onResumed(teamId: string, capsuleId: string): void {
+      const subject = "auto_resume";
+      audit.record({ ...byService, teamId, action: "capsule.resume", capsuleId, subject, status: okStatus });
     },
     /** The service has destroyed a capsule at a deadline. */
     onDestroyed(teamId: string, capsuleId: string, cause: keyof typeof destroySubjects): void {

@@ -11,6 +11,10 @@ export type CapsuleStatus = (typeof capsuleStatuses)[number];
 export const deadlineActions = ["pause", "destroy"] as const;
 export type DeadlineAction = (typeof deadlineActions)[number];
 
+/** Requests of one capsule that wait for its resume, and how long each waits. */
+export const resumeWaitersMax = 100;
+export const resumeWaitMs = 60_000;
+
 const Status = Type.Unsafe<CapsuleStatus>({ type: "string", enum: [...capsuleStatuses] });
 
 /** Labels of a capsule. */
@@ -43,6 +47,7 @@ export const Capsule = Type.Object(
     retention_sec: Type.Integer({
       description: "Seconds in paused, stopped or error after which it is destroyed; 0: never.",
     }),
+    auto_resume: Type.Boolean({ description: "Whether requests that need it running resume it." }),
     created_at: Timestamp,
     last_updated: Type.String({ ...Timestamp, description: "Last change of status." }),
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),
@@ -131,6 +136,12 @@ function policies(limits: Limits, defaults: Partial<typeof policyDefaults> = {})
       limits.retention_max_sec,
       "retention_sec",
       "Seconds in paused, stopped or error after which it is destroyed; 0: never.",
+    ),
+    auto_resume: Type.Optional(
+      Type.Boolean({
+        description: "Whether requests that need it running resume it.",
+        ...defaultOf(defaults.auto_resume),
+      }),
     ),
   };
 }

@@ -3,7 +3,13 @@
 export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 } as const;
 
 /** Changes of a new capsule without a request. */
-export const policyDefaults = { on_timeout: "pause", lifetime_sec: 0, on_expiry: "destroy", retention_sec: 0 } as const;
+export const policyDefaults = {
+  on_timeout: "pause",
+  lifetime_sec: 0,
+  on_expiry: "destroy",
+  retention_sec: 0,
+  auto_resume: false,
+} as const;
 
 /** The form of a capsule's name. No name begins as an id does. Browsers want the escape of `-`. */
 export const capsuleNamePattern = "^(?!cl-)[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?$";

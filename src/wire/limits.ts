@@ -149,6 +149,8 @@ const fixedLimits = {
   process_lists_max: "listings of processes of one team at once; further ones wait",
   processes_listed_max: "processes of one listing",
   process_list_max_bytes: "command lines of one listing of processes; of further processes only the name is told",
+  resume_waiters_max: "requests that wait for the resume of one capsule with auto_resume; further ones are 429",
+  resume_wait_max_sec: "longest wait of such a request; then it is 504",
   labels_max: "labels of a capsule",
   label_value_max_bytes: "UTF-8 of a label's value",
   envs_max_bytes: "names and values of a capsule's envs together, UTF-8",

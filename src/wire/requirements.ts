@@ -5,8 +5,8 @@
 import type { CapsuleStatus } from "./capsule.ts";
 
 /**
- * Action → the status that the capsule must have; `resumable`: it must run, or be one that a request may resume, which no
- * capsule is today; `startable`: it has ended, and has a disk; null: any.
+ * Action → the status that the capsule must have; `resumable`: it must run, or have `auto_resume` and be paused, in which case the
+ * action waits for its resume; `startable`: it has ended, and has a disk; null: any.
  */
 export const requires = {
   exec: "resumable",

@@ -16,6 +16,8 @@ test("a capsule is created and destroyed by keyboard alone", deadline, async () 
   assert.ok(await opener.evaluate((element) => element === document.activeElement));
   await page.keyboard.press("Enter");
   await page.getByRole("dialog").getByLabel("Pause when idle").selectOption("After 15 minutes");
+  await page.getByRole("dialog").getByLabel("Destroy when it has run").selectOption("After 4 hours");
+  await page.getByRole("dialog").getByLabel("Resume it when a request needs it").check();
   await page.getByRole("dialog").getByLabel("Virtual CPUs").focus();
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: /cl-/ }).waitFor();
@@ -23,7 +25,10 @@ test("a capsule is created and destroyed by keyboard alone", deadline, async () 
   await visitor.sees("running");
   // A socket refused because its capsule has just gone is logged by the browser as an error.
   await visitor.sees("Connected.");
-  assert.equal((await service().expect(200, "GET", `/v1/capsules/${id}`)).json.timeout_sec, 900);
+  const { json: made } = await service().expect(200, "GET", `/v1/capsules/${id}`);
+  assert.deepEqual([made.timeout_sec, made.lifetime_sec, made.auto_resume], [900, 14_400, true]);
+  await page.getByRole("tab", { name: "Details" }).click();
+  await visitor.sees("destroyed after running for 4 hours");
   await page.getByRole("button", { name: "Destroy", exact: true }).focus();
   await page.keyboard.press("Enter");
   await page.getByRole("dialog").getByText("This cannot be undone").waitFor();

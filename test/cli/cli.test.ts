@@ -49,9 +49,20 @@ function failed(ended: Ended, code: number, pattern: RegExp): void {
 }
 
 test("create, ls and rm print ids, or whole capsules with --json", deadline, async () => {
-  const made = await json("create", "--timeout", "700", "--memory", "512", "--lifetime", "2h", "--on-expiry", "pause");
+  const made = await json(
+    "create",
+    "--timeout",
+    "700",
+    "--memory",
+    "512",
+    "--lifetime",
+    "2h",
+    "--on-expiry",
+    "pause",
+    "--auto-resume",
+  );
   assert.deepEqual([made.status, made.timeout_sec, made.memory_mb], ["running", 700, 512]);
-  assert.deepEqual([made.lifetime_sec, made.on_expiry], [7_200, "pause"]);
+  assert.deepEqual([made.lifetime_sec, made.on_expiry, made.auto_resume], [7_200, "pause", true]);
   assert.equal((await ok("ls", "--quiet")).trim(), `${made.id}\n${id}`);
   assert.deepEqual(
     (await json("ls")).map((each: { id: string }) => each.id),
@@ -66,6 +77,12 @@ test("create, ls and rm print ids, or whole capsules with --json", deadline, asy
   assert.equal((await ok("ls", "-q", "--label", "env=a=b", "--status", "running,paused")).trim(), made.id);
   assert.equal(await ok("ls", "-q", "--label", "env=c"), "");
   assert.equal((await ok("exec", "web", "--", "echo", "by name")).trim(), "by name");
+  await ok("pause", "web");
+  assert.equal((await ok("exec", "web", "--", "echo", "resumed")).trim(), "resumed");
+  await ok("set", "web", "auto_resume=false", "retention_sec=7d", "on_timeout=destroy");
+  const [{ auto_resume, retention_sec, on_timeout }] = await json("ls", "--name", "web");
+  assert.deepEqual([auto_resume, retention_sec, on_timeout], [false, 604_800, "destroy"]);
+  failed(await line.run(["set", "web", "lifetime_sec=1w"]), 2, /lifetime_sec takes seconds, or a time/);
   failed(await line.run(["set", "web", "vcpus=2"]), 2, /cannot be set/);
   failed(await line.run(["create", "--name", "web"]), 1, /named web/);
   failed(await line.run(["rm", made.id.slice(0, 8)]), 1, /at least 6 characters/);

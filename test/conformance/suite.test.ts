@@ -10,6 +10,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { test, testsOf } from "./conforms.ts";
 import * as archives from "./sections/archives.ts";
+import * as autoResume from "./sections/auto-resume.ts";
 import * as badRequests from "./sections/bad-requests.ts";
 import * as capsules from "./sections/capsules.ts";
 import * as deadlines from "./sections/deadlines.ts";
@@ -64,6 +65,7 @@ const sections = [
   metrics,
   events,
   deadlines,
+  autoResume,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
 /** A server at CAPSULE_URL may have other clients. */

@@ -142,7 +142,7 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
 const actionWords = { pause: "paused", destroy: "destroyed" };
 
 function Policies({ capsule }: { capsule: CapsuleInfo }) {
-  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, expiresAt, retentionSec } = capsule;
+  const { timeoutSec, onTimeout, lifetimeSec, onExpiry, expiresAt, retentionSec, autoResume } = capsule;
   return (
     <>
       <dt>Inactivity</dt>
@@ -163,6 +163,8 @@ function Policies({ capsule }: { capsule: CapsuleInfo }) {
       <dd>
         {retentionSec === 0 ? "no limit" : `destroyed ${duration(retentionSec)} after it was paused, stopped or failed`}
       </dd>
+      <dt>Resumes by itself</dt>
+      <dd>{autoResume ? "when a request needs it" : "no"}</dd>
     </>
   );
 }

@@ -10,7 +10,16 @@ import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 
 const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
-const defaults: Settings = { name: "", template, vcpus, memoryMb, timeoutSec, lifetimeSec: 0, retentionSec: 0 };
+const defaults: Settings = {
+  name: "",
+  template,
+  vcpus,
+  memoryMb,
+  timeoutSec,
+  lifetimeSec: 0,
+  retentionSec: 0,
+  autoResume: false,
+};
 
 interface Settings {
   /** Empty: none. */
@@ -21,6 +30,7 @@ interface Settings {
   timeoutSec: number;
   lifetimeSec: number;
   retentionSec: number;
+  autoResume: boolean;
 }
 
 const policies = [
@@ -76,6 +86,14 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
       {policies.map((policy) => (
         <PolicyField key={policy.field} policy={policy} settings={settings} onChange={change} />
       ))}
+      <label class="choice">
+        <input
+          type="checkbox"
+          checked={settings.autoResume}
+          onChange={(event) => change({ autoResume: event.currentTarget.checked })}
+        />
+        Resume it when a request needs it
+      </label>
     </FormDialog>
   );
 }

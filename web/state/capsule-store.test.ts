@@ -26,6 +26,7 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
     expiresAt: null,
     onExpiry: "destroy",
     retentionSec: 0,
+    autoResume: false,
   };
 }
 

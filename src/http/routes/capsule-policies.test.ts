@@ -2,18 +2,21 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 
-const none = { on_timeout: "pause", lifetime_sec: 0, on_expiry: "destroy", retention_sec: 0 };
+const none = { on_timeout: "pause", lifetime_sec: 0, on_expiry: "destroy", retention_sec: 0, auto_resume: false };
 
 /** The policies in `view`, and the end of its lifetime. */
 function policiesOf(view: Record<string, unknown>): Record<string, unknown> {
-  const { on_timeout, lifetime_sec, expires_at, on_expiry, retention_sec } = view;
-  return { on_timeout, lifetime_sec, expires_at, on_expiry, retention_sec };
+  const { on_timeout, lifetime_sec, expires_at, on_expiry, retention_sec, auto_resume } = view;
+  return { on_timeout, lifetime_sec, expires_at, on_expiry, retention_sec, auto_resume };
 }
 
 describe("the policies of a capsule", () => {
   test("have defaults, which null means too", async () => {
     const api = new Api();
-    for (const json of [{}, { on_timeout: null, lifetime_sec: null, on_expiry: null, retention_sec: null }]) {
+    for (const json of [
+      {},
+      { on_timeout: null, lifetime_sec: null, on_expiry: null, retention_sec: null, auto_resume: null },
+    ]) {
       const { status, json: made } = await api.call("POST", "/v1/capsules", { json });
       assert.deepEqual([status, policiesOf(made)], [201, { ...none, expires_at: null }]);
     }
@@ -21,7 +24,8 @@ describe("the policies of a capsule", () => {
 
   test("are those of the create, and expires_at is there while the capsule runs", async () => {
     const api = new Api();
-    const json = { on_timeout: "destroy", lifetime_sec: 90, on_expiry: "pause", retention_sec: 86_400 };
+    const other = { on_expiry: "pause", retention_sec: 86_400, auto_resume: true };
+    const json = { on_timeout: "destroy", lifetime_sec: 90, ...other };
     const { json: made } = await api.call("POST", "/v1/capsules", { json });
     assert.deepEqual(policiesOf(made), { ...json, expires_at: null });
     const { json: running } = await api.call("GET", `/v1/capsules/${made.id}?wait=running`);
@@ -38,7 +42,8 @@ describe("the policies of a capsule", () => {
     const refused = await api.call("PATCH", path, { json: { lifetime_sec: 60, on_expiry: "stop" } });
     assert.deepEqual([refused.status, refused.json.error.details], [400, { field: "on_expiry" }]);
     assert.deepEqual((await api.call("GET", path)).json, made);
-    const change = { on_timeout: "destroy", lifetime_sec: 60, on_expiry: "pause", retention_sec: 5 };
+    const other = { on_expiry: "pause", retention_sec: 5, auto_resume: true };
+    const change = { on_timeout: "destroy", lifetime_sec: 60, ...other };
     const { json: changed } = await api.call("PATCH", path, { json: change });
     assert.deepEqual(changed, { ...made, ...change, expires_at: changed.expires_at });
     assert.equal(Date.parse(changed.expires_at), api.service.clock.now() + 60_000);
@@ -52,7 +57,7 @@ describe("the policies of a capsule", () => {
     assert.deepEqual(subjects.slice(0, 3), [
       ["capsule.update", "lifetime_sec"],
       ["capsule.update", ""],
-      ["capsule.update", "on_timeout, lifetime_sec, on_expiry, retention_sec"],
+      ["capsule.update", "on_timeout, lifetime_sec, on_expiry, retention_sec, auto_resume"],
     ]);
   });
 
@@ -61,6 +66,7 @@ describe("the policies of a capsule", () => {
     ["retention_sec", [-1, 1.5, "1", 31_536_001, true]],
     ["on_timeout", ["", "stop", "PAUSE", 1]],
     ["on_expiry", ["", "stop", "PAUSE", 1]],
+    ["auto_resume", [0, 1, "true", "", {}]],
     ["expires_at", []],
   ] as const) {
     test(`${field} refuses ${JSON.stringify(values)}`, async () => {
@@ -94,7 +100,14 @@ describe("the policies of a capsule", () => {
 
   test("a template carries none of them", async () => {
     const api = new Api();
-    const json = { name: "x", on_timeout: "destroy", lifetime_sec: 90, on_expiry: "pause", retention_sec: 5 };
+    const json = {
+      name: "x",
+      on_timeout: "destroy",
+      lifetime_sec: 90,
+      on_expiry: "pause",
+      retention_sec: 5,
+      auto_resume: true,
+    };
     await api.call("POST", "/v1/capsules?wait=running", { json });
     const captured = await api.call("POST", "/v1/snapshots", { json: { sandbox_id: "x", name: "tools" } });
     assert.equal(captured.status, 201);

@@ -32,6 +32,7 @@ describe("POST /v1/capsules", () => {
           expires_at: null,
           on_expiry: "destroy",
           retention_sec: 0,
+          auto_resume: false,
           created_at: "",
           last_updated: "",
           started_at: null,

@@ -138,7 +138,7 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers }
 /** In the order of an audit entry. */
 const settable = [
   ...["name", "labels", "timeout_sec"],
-  ...["on_timeout", "lifetime_sec", "on_expiry", "retention_sec"],
+  ...["on_timeout", "lifetime_sec", "on_expiry", "retention_sec", "auto_resume"],
 ] as (keyof Static<ReturnType<typeof UpdateCapsuleBody>>)[];
 
 function updateRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
@@ -244,6 +244,7 @@ function policiesOf(body: Static<ReturnType<typeof UpdateCapsuleBody>>): PolicyC
     lifetimeSec: body.lifetime_sec,
     onExpiry: body.on_expiry,
     retentionSec: body.retention_sec,
+    autoResume: body.auto_resume,
   };
 }
 
@@ -262,6 +263,7 @@ export function capsuleBody(view: CapsuleView): Capsule {
     expires_at: timestampOrNull(view.expiresAt),
     on_expiry: view.onExpiry,
     retention_sec: view.retentionSec,
+    auto_resume: view.autoResume,
     created_at: timestamp(view.createdAt),
     last_updated: timestamp(view.lastUpdated),
     started_at: timestampOrNull(view.startedAt),
