@@ -38,13 +38,14 @@ a query parameter. Refusals come as an HTTP answer before the socket opens. Mess
 | \`exec/stream\` | \`start\` within 30 s, then \`stdin\`, \`stdin_end\`, \`stop\` | \`start\` with the PID, \`stdout\` and \`stderr\`, \`exit\` with the code |
 | \`processes/{selector}/stream\` | \`stdin\`, \`stdin_end\` | \`start\`, \`dropped\` where output is no longer kept, \`stdout\` and \`stderr\`, \`exit\` |
 | \`pty\` | \`start\`, or \`connect\` with a \`tag\`; then \`input\` (base64), \`resize\`, \`kill\` | \`started\` with the tag, \`output\` (base64) and \`ping\`, \`exit\` |
+| \`files/watch\` | nothing | \`ready\`, then \`event\` and, where events were lost, \`overflow\` |
 
 An \`error\` message may come at any place. A message that cannot be used gets one and changes nothing; a process that cannot be started
 gets one with a \`code\`, and then the socket closes. While a program does not read its input, its client is not read.
 
 | close | when |
 |---|---|
-| 1000 | after \`exit\`, or the process could not be started |
+| 1000 | after \`exit\`, or the process could not be started; after the \`remove\` of a watched directory |
 | 1001 | the service stops |
 | 1008 | the client reads too slowly |
 | 1011 | the guest stopped or was lost |

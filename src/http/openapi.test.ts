@@ -57,7 +57,7 @@ describe("the OpenAPI document", () => {
     const sockets = Object.values<Record<string, Record<string, object>>>(json.paths).filter(
       ({ get }) => get?.["x-websocket"],
     );
-    assert.equal(sockets.length, 3);
+    assert.equal(sockets.length, 4);
     for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
   });
 

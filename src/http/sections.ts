@@ -24,6 +24,7 @@ import type { RouteContext, Section } from "./section.ts";
 import { attachSocketSection } from "./sockets/attach.ts";
 import { execSocketSection } from "./sockets/exec.ts";
 import { ptySocketSection } from "./sockets/pty.ts";
+import { watchSocketSection } from "./sockets/watch.ts";
 
 const unversioned: readonly Section[] = [healthSection, metricsSection, dashboardSection, sdkSection, referenceSection];
 
@@ -42,6 +43,7 @@ const v1: readonly Section[] = [
   execSocketSection,
   attachSocketSection,
   ptySocketSection,
+  watchSocketSection,
   signInSection,
   limitsSection,
   fileUrlSection,

@@ -1,17 +1,11 @@
 /** The files of one running capsule. Paths are absolute, inside the capsule. */
-import { type Bytes, utf8 } from "./bytes.ts";
+import type { Bytes } from "./bytes.ts";
 import { hasCode } from "./errors.ts";
+import { type FileContent, formOf, isBrowser, multipart, streamOf, wholeOf } from "./file-content.ts";
 import { camelKeys } from "./key-case.ts";
 import type { FileEntry } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
-
-export type FileContent =
-  | string
-  | Uint8Array
-  | ArrayBuffer
-  | Blob
-  | ReadableStream<Uint8Array>
-  | AsyncIterable<Uint8Array | string>;
+import { Watch, type WatchOptions } from "./watch.ts";
 
 export interface ListOptions extends CallOptions {
   /** 0: the directory itself, 1: its children (the default), more: further down. */
@@ -199,6 +193,14 @@ export class Files {
     return camelKeys(await this.#transport.json({ ...request, ...options }));
   }
 
+  /**
+   * The changes of a directory from when it resolves. Throws ServiceError `not_found`, `invalid_request` (no directory, or too many
+   * below it), `quota_exceeded` (too many watches of the capsule).
+   */
+  watch(path: string, options: WatchOptions = {}): Promise<Watch> {
+    return Watch.open(this.#transport, `${this.#path}/watch`, path, options);
+  }
+
   /** Creates the directory and its parents. No error when it exists. */
   async mkdir(path: string, options: CallOptions = {}): Promise<FileEntry> {
     const request = { method: "POST", path: `${this.#path}/mkdir`, json: { path }, repeat: "always" } as const;
@@ -259,69 +261,4 @@ function octal(mode: string | number): string {
 
 function textOf(account: string | number | undefined): string | undefined {
   return account === undefined ? undefined : String(account);
-}
-
-function wholeOf(content: FileContent): Blob | undefined {
-  if (content instanceof Blob) return content;
-  if (typeof content === "string") return new Blob([content]);
-  if (content instanceof Uint8Array || content instanceof ArrayBuffer)
-    return new Blob([content as Bytes | ArrayBuffer]);
-  return undefined;
-}
-
-function formOf(fields: readonly [string, string][], content: Blob): FormData {
-  const form = new FormData();
-  for (const [name, value] of fields) form.append(name, value);
-  form.append("file", content, "file");
-  return form;
-}
-
-/** A streamed multipart form: the fields, then the bytes of `stream` as the file. */
-function multipart(fields: readonly [string, string][], stream: ReadableStream<Uint8Array>) {
-  const boundary = `capsule-${crypto.randomUUID()}`;
-  const head = [
-    ...fields.map(
-      ([name, value]) => `--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`,
-    ),
-    `--${boundary}\r\ncontent-disposition: form-data; name="file"; filename="file"\r\n`,
-    "content-type: application/octet-stream\r\n\r\n",
-  ].join("");
-  async function* parts() {
-    yield utf8(head);
-    yield* chunksOf(stream);
-    yield utf8(`\r\n--${boundary}--\r\n`);
-  }
-  return { headers: { "content-type": `multipart/form-data; boundary=${boundary}` }, body: streamOf(parts()) };
-}
-
-/** Some runtimes lack `ReadableStream.from` and iteration of streams. */
-function streamOf(
-  content: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>,
-): ReadableStream<Uint8Array> {
-  if (content instanceof ReadableStream) return content;
-  const chunks = content[Symbol.asyncIterator]();
-  return new ReadableStream<Uint8Array>({
-    async pull(controller) {
-      const { done, value } = await chunks.next();
-      if (done) controller.close();
-      else controller.enqueue(typeof value === "string" ? utf8(value) : value);
-    },
-    async cancel() {
-      await chunks.return?.();
-    },
-  });
-}
-
-async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const reader = stream.getReader();
-  try {
-    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
-  } finally {
-    await reader.cancel().catch(() => {});
-  }
-}
-
-function isBrowser(): boolean {
-  const { document, WorkerGlobalScope, process } = globalThis as Record<string, unknown>;
-  return document !== undefined || (WorkerGlobalScope !== undefined && process === undefined);
 }

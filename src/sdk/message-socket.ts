@@ -3,7 +3,7 @@
  * runtime can do that (backpressure); elsewhere messages are buffered up to a limit, then the socket is closed.
  */
 import { closeCodes } from "../wire/errors.ts";
-import { ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
+import { ConnectionError, type ErrorCode, ServiceError } from "./errors.ts";
 import { Queue } from "./queue.ts";
 import { sleep } from "./retry.ts";
 import { after } from "./timer.ts";
@@ -48,7 +48,7 @@ export class MessageSocket<In, Out extends object> {
       opened.close();
       if (!(error instanceof ConnectionError) || error.code !== "cut_off") throw error;
       await transport.done({ ...options, method: "GET", path, query }).catch((refusal) => {
-        if (!hasCode(refusal, "invalid_request")) throw refusal;
+        if (!isUpgradeRequired(refusal)) throw refusal;
       });
       throw error;
     }
@@ -144,6 +144,11 @@ export class MessageSocket<In, Out extends object> {
     this.#ending ??= ending;
     this.#queue.end();
   }
+}
+
+/** The service refuses the request only because it asks for no WebSocket. */
+function isUpgradeRequired(refusal: unknown): boolean {
+  return refusal instanceof ServiceError && refusal.details?.reason === "upgrade_required";
 }
 
 const meanings: Record<number, ErrorCode> = {

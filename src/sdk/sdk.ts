@@ -29,10 +29,10 @@ export {
 } from "./errors.ts";
 export type { EventOptions } from "./events.ts";
 export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
+export type { FileContent } from "./file-content.ts";
 export {
   type ArchiveOptions,
   type ChownOptions,
-  type FileContent,
   Files,
   type ListOptions,
   type MoveOptions,
@@ -60,3 +60,4 @@ export type {
   TemplateInfo,
 } from "./resources.ts";
 export type { CallOptions, ClientOptions, Request, WebSocketClass, WebSocketLike } from "./transport.ts";
+export { type FileChange, Watch, type WatchOptions } from "./watch.ts";

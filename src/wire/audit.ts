@@ -32,6 +32,7 @@ export const auditActions = [
   "file.url",
   "file.archive",
   "file.extract",
+  "file.watch",
   "key.create",
   "key.revoke",
   "sign-in-link.create",

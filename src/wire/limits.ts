@@ -98,6 +98,8 @@ export const settableLimits = {
   sockets_max: limit(1_000, [1, 100_000], "open WebSockets of a team"),
   socket_message_max_bytes: limit(2 * mib, [1_024, 16 * mib], "one WebSocket message of a client"),
   sockets_per_capsule_max: limit(250, [1, 100_000], "open WebSockets of a capsule"),
+  watches_max: limit(32, [0, 100], "open watches of a capsule; further ones are 429"),
+  watch_directories_max: limit(8_192, [1, 1_000_000], "directories of one watch; more are 400, or later an overflow"),
   requests_max: limit(1_000, [1, 1_000_000], "requests of a team under way at once, without WebSockets"),
   requests_per_sec: limit(2_000, [1, 10_000_000], "requests with one key, in the long run; at once 5 seconds' worth"),
   refused_keys_per_sec: limit(
@@ -165,7 +167,7 @@ const fixedLimits = {
   socket_first_message_max_sec: "longest wait for the first message of a WebSocket",
   socket_unread_max_bytes: "unread messages of one WebSocket; beyond it the socket is closed",
   capsule_processes_max: "commands of one capsule that run at once, and as many terminals",
-  capsule_file_operations_max: "file operations and listings of one capsule at once",
+  capsule_file_operations_max: "file operations, watches and listings of one capsule at once",
   output_kept_max_bytes: "output of each background process that is kept; of all, at most an eighth of the memory",
   exits_kept_max: "ended background processes of one capsule whose exit and output are kept, and as many terminals",
   exits_kept_sec: "how long an exit code and output are kept after the end",

@@ -35,6 +35,7 @@ import * as starts from "./sections/starts.ts";
 import * as stops from "./sections/stops.ts";
 import * as teams from "./sections/teams.ts";
 import * as tickets from "./sections/tickets.ts";
+import * as watch from "./sections/watch.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";
 
@@ -53,6 +54,7 @@ const sections = [
   archives,
   files,
   fileChanges,
+  watch,
   operation,
   errors,
   capsules,

@@ -6,6 +6,7 @@ import type {
   Agent,
   ArchiveRequest,
   ByteRange,
+  ChangeSink,
   Command,
   CommandStream,
   Exit,
@@ -26,10 +27,12 @@ import type {
   Selector,
   Started,
   Upload,
+  WatchRequest,
 } from "../../src/agent/agent.ts";
 import { partOf } from "../../src/agent/byte-range.ts";
 import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
 import type { ErrorCode } from "../../src/wire/errors.ts";
+import { FakeWatch } from "./watch.ts";
 
 /** A program's input. It has no flow control: a test sets `isFull`, and calls `drain`. */
 class FakeInput {
@@ -425,6 +428,16 @@ export class FakeAgent implements Partial<Agent> {
     this.extractions.push(upload);
     this.onExtraction(upload);
     return upload;
+  }
+
+  readonly watches: FakeWatch[] = [];
+  onWatch: (watch: FakeWatch) => void = ({ sink }) => sink.watching();
+
+  watch(request: WatchRequest, sink: ChangeSink): FakeWatch {
+    const watch = new FakeWatch(request, sink);
+    this.watches.push(watch);
+    queueMicrotask(() => this.onWatch(watch));
+    return watch;
   }
 
   async stat(path: string): Promise<GuestEntry> {

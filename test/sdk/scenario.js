@@ -47,7 +47,12 @@ seen.files = [read.length, read.every((byte, at) => byte === (at % (1 << 20)) % 
 seen.text = await capsule.files.readText("/tmp/text");
 await capsule.files.mkdir("/tmp/made");
 seen.listed = (await capsule.files.list("/tmp")).map(({ name }) => name).sort();
+const watch = await capsule.files.watch("/tmp", { recursive: true });
 await capsule.files.remove("/tmp/text");
+for await (const change of watch) {
+  seen.watched = change;
+  break;
+}
 seen.removed = (await capsule.files.stat("/tmp/text")) === undefined;
 
 const job = await capsule.spawn("sh", ["-c", "sleep 1000"], { tag: "job" });

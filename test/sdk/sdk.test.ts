@@ -319,6 +319,7 @@ for (const { name, program } of runtimes) {
       files: [2 << 20, true, 2 << 20],
       text: "text",
       listed: ["blob", "made", "text"],
+      watched: { event: "remove", path: "/tmp/text" },
       removed: true,
       pty: [true, 5],
       paused: "paused",

@@ -77,6 +77,7 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/capsules/{id}/files/remove": { names: "running", ask: path() },
   "POST /v1/capsules/{id}/files/archive": { names: "running", ask: () => ({ json: { paths: ["/root"] } }) },
   "POST /v1/capsules/{id}/files/extract": { names: "running", ask: () => ({ query: "?path=/root" }) },
+  "GET /v1/capsules/{id}/files/watch": { names: "running", ask: () => ({ query: "?path=/root" }) },
   "GET /v1/snapshots": { own: "a list" },
   "POST /v1/snapshots": { names: "running", ask: (id) => ({ json: { sandbox_id: id, name: "mine-now" } }) },
   "DELETE /v1/snapshots/{name}": { names: "template" },
@@ -99,7 +100,7 @@ const never = {
   key: "key-000000000000",
 };
 
-const sockets = ["/exec/stream", "/{selector}/stream", "/pty"];
+const sockets = ["/exec/stream", "/{selector}/stream", "/pty", "/files/watch"];
 const others = { team: "red", template: "their-thing-1" };
 
 describe("another team's resources", () => {

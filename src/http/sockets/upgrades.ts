@@ -17,6 +17,9 @@ import type { Services } from "../services.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
 import { Connection, type ErrorMark } from "./connection.ts";
 
+/** The reason, in `details`, where only an upgrade is missing. */
+const upgradeRequired = "upgrade_required";
+
 /** Time for clients to answer the close frame when the server stops. */
 const stopMs = 1_000;
 
@@ -80,7 +83,9 @@ export class Sockets {
   /** Throws the errors that can still be an HTTP response: not an upgrade, malformed, too many. */
   check({ raw, identity, params }: FastifyRequest): void {
     if (!this.#upgrades.has(raw))
-      throw new CapsuleError("invalid_request", "this is a WebSocket endpoint; ask for an upgrade");
+      throw new CapsuleError("invalid_request", "this is a WebSocket endpoint; ask for an upgrade", {
+        details: { reason: upgradeRequired },
+      });
     const { "sec-websocket-key": key, "sec-websocket-version": version } = raw.headers;
     if (key === undefined || !/^[+/0-9A-Za-z]{22}==$/.test(key) || version !== "13") {
       throw new CapsuleError("invalid_request", "the WebSocket handshake is malformed or of another version than 13");
