@@ -3,7 +3,14 @@ import { BackgroundProcess } from "./background-process.ts";
 import { type CapsuleChange, type CapsuleConditions, splitPolicies } from "./capsule-options.ts";
 import { type CreateOptions, createOnce, onceOnly } from "./create.ts";
 import { hasCode, ServiceError } from "./errors.ts";
-import { type CommandOptions, type ExecOptions, type ExecResult, execute, startStream } from "./exec.ts";
+import {
+  type CommandOptions,
+  type ExecOptions,
+  type ExecResult,
+  execute,
+  type StreamOptions,
+  startStream,
+} from "./exec.ts";
 import { Files } from "./files.ts";
 import { held } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
@@ -175,16 +182,17 @@ export class Capsule {
   }
 
   /**
-   * Runs a command and streams its output. The end of the stream is the end of the command. With `stdin` its standard input is
-   * open: `write` and `endStdin` of the stream. `tag` names the process while it runs.
+   * Runs a command and streams its output. The end of the stream is the end of the command, which with `survive` goes on as the
+   * background process `tag` of the stream. With `stdin` its standard input is open: `write` and `endStdin` of the stream. `tag`
+   * names the process while it runs.
    */
   async stream(
     cmd: string,
     args: string[] = [],
-    { envs, cwd, user, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
+    { envs, cwd, user, tag, stdin, survive, ...call }: StreamOptions & CallOptions = {},
   ): Promise<OutputStream> {
     checkArgs("stream", args);
-    return await startStream(this.#transport, this.#path, { cmd, args, envs, cwd, user, tag, stdin }, call);
+    return await startStream(this.#transport, this.#path, { cmd, args, envs, cwd, user, tag, stdin, survive }, call);
   }
 
   /**

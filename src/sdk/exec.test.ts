@@ -36,6 +36,23 @@ test("every start of a command passes user, envs and cwd", async (t) => {
   assert.equal(agent.runs.at(-1)?.command.tag, "mine");
 });
 
+test("a stream with survive has the tag and the offset from which the process that lives on can be read", async (t) => {
+  const { agent, capsule } = await setUp(t);
+  const stream = await capsule.stream("hang", [], { survive: true });
+  const run = await hanging(agent);
+  assert.ok(run.command.survive);
+  assert.equal(stream.tag, "", "as the agent tells it");
+  run.print("stdout", "four");
+  for await (const { text } of stream) {
+    assert.equal(text, "four");
+    break;
+  }
+  assert.equal(stream.nextOffset, 4);
+  await using without = await capsule.stream("hang", [], { survive: false, tag: "mine" });
+  assert.equal(without.tag, undefined);
+  assert.equal(agent.runs.at(-1)?.command.survive, undefined);
+});
+
 test("sh runs a line of the shell, with the options of exec", async (t) => {
   const { agent, capsule } = await setUp(t);
   const result = capsule.sh("a && b | c", { ...own, stdin: "x" }).catch(() => {});

@@ -19,6 +19,15 @@ export interface CommandOptions {
   user?: string;
 }
 
+export interface StreamOptions extends CommandOptions {
+  /** Names the process while it runs. */
+  tag?: string;
+  /** Keeps standard input open. */
+  stdin?: boolean;
+  /** The command lives on as a background process when the stream is closed, or its connection is lost. */
+  survive?: boolean;
+}
+
 export interface ExecOptions extends CommandOptions {
   /**
    * Standard input, then its end; an iterable is read as fast as the command reads. Default: none. With more than 512 KiB or an
@@ -174,12 +183,13 @@ export interface StreamStart {
   user?: string | undefined;
   tag?: string | undefined;
   stdin?: boolean | undefined;
+  survive?: boolean | undefined;
 }
 
 export function startStream(
   transport: Transport,
   path: string,
-  { envs, cwd, user, tag, stdin, ...command }: StreamStart,
+  { envs, cwd, user, tag, stdin, survive, ...command }: StreamStart,
   options: CallOptions,
 ): Promise<OutputStream> {
   const refusal = (said: string, code: string | undefined) => refusalWith(code, said);
@@ -191,10 +201,16 @@ export function startStream(
     ...(user === undefined ? {} : { user }),
     ...(tag === undefined ? {} : { tag }),
     ...(stdin === true ? { stdin } : {}),
+    ...(survive === true ? { survive } : {}),
   };
   const kill = (pid: number) =>
     transport.done({ method: "DELETE", path: `${path}/processes/${pid}`, query: { signal: "SIGKILL" } });
-  return OutputStream.open(transport, `${path}/exec/stream`, { begin: start, refusal, kill }, options);
+  return OutputStream.open(
+    transport,
+    `${path}/exec/stream`,
+    { begin: start, refusal, kill, survive: survive === true },
+    options,
+  );
 }
 
 function resultOf(known: Omit<ExecResult, "stdout" | "stderr">): ExecResult {

@@ -1,6 +1,6 @@
 /** Live output of a process that was started for this stream, or that this stream is attached to. */
 import { closeCodes } from "../wire/errors.ts";
-import type { AttachServerMessage } from "../wire/exec.ts";
+import type { AttachServerMessage, ExecServerMessage } from "../wire/exec.ts";
 import { type Bytes, fromBase64, toBase64, utf8 } from "./bytes.ts";
 import { refusalWith, ServiceError } from "./errors.ts";
 import { endingError, MessageSocket } from "./message-socket.ts";
@@ -16,11 +16,19 @@ export interface OutputChunk {
 
 type OutputMessage = Extract<AttachServerMessage, { type: "stdout" | "stderr" }>;
 type Outgoing =
-  | { type: "start"; cmd: string; args: string[]; envs?: Record<string, string>; cwd?: string; stdin?: boolean }
+  | {
+      type: "start";
+      cmd: string;
+      args: string[];
+      envs?: Record<string, string>;
+      cwd?: string;
+      stdin?: boolean;
+      survive?: boolean;
+    }
   | { type: "stdin"; data: string; encoding: "base64" }
   | { type: "stdin_end" }
   | { type: "stop" };
-type Socket = MessageSocket<AttachServerMessage, Outgoing>;
+type Socket = MessageSocket<AttachServerMessage | ExecServerMessage, Outgoing>;
 
 const inputChunkBytes = 256 * 1024;
 
@@ -32,13 +40,15 @@ interface Opening {
   refusal: (said: string, code: string | undefined) => Error;
   /** Where the output of a process begins that the stream is attached to. */
   from?: "start" | "now" | number;
+  /** The command lives on when the stream is closed. */
+  survive?: boolean;
   /** Kills the command by another request. */
   kill?: (pid: number) => Promise<void>;
 }
 
 /**
- * Iterate it once, or call `wait()`. Leaving the loop early closes the stream: a command started for it is killed, an
- * attached process goes on.
+ * Iterate it once, or call `wait()`. Leaving the loop early closes the stream: a command started for it is killed, unless it was
+ * started with `survive`; an attached process goes on.
  *
  * ```ts
  * for await (const { channel, text } of stream) if (channel === "stdout") show(text);
@@ -48,6 +58,8 @@ interface Opening {
 export class OutputStream implements AsyncIterable<OutputChunk> {
   /** PID inside the capsule. */
   readonly pid: number;
+  /** The name of a command that was started with `survive`, as a background process: for `process` of the capsule. */
+  readonly tag: string | undefined;
   readonly #socket: Socket;
   readonly #decoders = { stdout: decoder(), stderr: decoder() };
   readonly #signal: AbortSignal | undefined;
@@ -67,11 +79,13 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   static async open(
     transport: Transport,
     path: string,
-    { begin, refusal, kill, from = "now" }: Opening,
+    { begin, refusal, kill, survive, from = "now" }: Opening,
     options: CallOptions,
   ): Promise<OutputStream> {
-    const query: Record<string, string> =
-      from === "now" ? { encoding: "base64" } : { from: String(from), offsets: "1" };
+    const query: Record<string, string> = {
+      ...(from === "now" ? {} : { from: String(from) }),
+      ...(from === "now" && survive !== true ? { encoding: "base64" } : { offsets: "1" }),
+    };
     const socket: Socket = await MessageSocket.open(transport, path, query, options);
     if (begin !== undefined) socket.send(begin);
     const stop = () => socket.close();
@@ -79,7 +93,7 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     const first = await socket.next();
     options.signal?.removeEventListener("abort", stop);
     if (options.signal?.aborted) throw options.signal.reason;
-    if (first?.type === "start") return new OutputStream(socket, first.pid, kill, options.signal);
+    if (first?.type === "start") return new OutputStream(socket, first, kill, options.signal);
     await socket.next();
     const error = first?.type === "error" ? first : undefined;
     if (error !== undefined && socket.ending?.code === closeCodes.done) throw refusal(error.data, error.code);
@@ -87,9 +101,15 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     throw endingError(socket.ending, said, "agent_error");
   }
 
-  private constructor(socket: Socket, pid: number, kill: Opening["kill"], signal: AbortSignal | undefined) {
+  private constructor(
+    socket: Socket,
+    { pid, tag }: { pid: number; tag?: string },
+    kill: Opening["kill"],
+    signal: AbortSignal | undefined,
+  ) {
     this.#socket = socket;
     this.pid = pid;
+    this.tag = tag;
     this.#kill = kill;
     this.#signal = signal;
     this.#settled = new Promise((resolve) => {
@@ -103,8 +123,8 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   }
 
   /**
-   * The offset to attach from again after the last piece that was read; it counts the bytes of both streams. Undefined without
-   * `from` in `attach`, and before the first piece.
+   * The offset to attach from again after the last piece that was read; it counts the bytes of both streams. Undefined before the
+   * first piece, and without `from` in `attach` or `survive` in `stream`.
    */
   get nextOffset(): number | undefined {
     return this.#nextOffset;

@@ -28,7 +28,7 @@ export {
   ServiceError,
 } from "./errors.ts";
 export type { EventOptions } from "./events.ts";
-export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
+export type { CommandOptions, ExecOptions, ExecResult, StreamOptions } from "./exec.ts";
 export type { FileContent } from "./file-content.ts";
 export {
   type ArchiveOptions,
