@@ -48,10 +48,14 @@ export class Stops {
       await operate(row, (signal) => host.shutDown(guest, signal));
       step("stop.halted");
       if (store.isBeingDestroyed(row.id)) throw missing(row.id);
-      runs.end(row.id, guest, "stopped");
-      const stopped = store.commit(row, "stop");
-      step("stopped.committed");
-      await this.#end(row.id, guest);
+      let stopped: Capsule | undefined;
+      try {
+        stopped = store.commit(row, "stop");
+        step("stopped.committed");
+      } finally {
+        runs.end(row.id, guest, "stopped");
+        await this.#end(row.id, guest);
+      }
       if (stopped === undefined) throw missing(row.id);
       return stopped;
     });

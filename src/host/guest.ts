@@ -67,6 +67,8 @@ export class LiveGuest implements Guest {
   readonly capsule: CapsuleFile;
   readonly ended: Promise<GuestEnd>;
   wakeProblems: readonly string[] = [];
+  /** Its disk was written for a stop, so nothing runs in it any more. */
+  hasSettled = false;
   #state: State = { name: "connected" };
   /** The open connection, also while suspended; undefined when it is lost. */
   #agent: Agent | undefined;
@@ -173,6 +175,7 @@ export class LiveGuest implements Guest {
 
   /** Makes QEMU write to the host's disk what the guest has written to its own. Call when the guest has ended, or is to be ended. */
   async settleDisk(): Promise<void> {
+    this.hasSettled = true;
     await withDeadline(settleMs, `writing the disk of capsule ${this.id}`, this.vm.stop()).catch(() => {}); // as a power cut, then
   }
 

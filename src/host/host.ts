@@ -140,7 +140,7 @@ export interface Host {
   readonly lostFound: {
     /** The number of folders. */
     readonly size: number;
-    /** Whether a folder that is not there is complete: a paused capsule, or a template. */
+    /** Whether a folder that is not there is complete: a paused or stopped capsule, or a template. */
     isSaved(kind: SavedKind, name: string): boolean;
     /** Removes the folders that have been there for a week. */
     removeExpired(): Promise<void>;

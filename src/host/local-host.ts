@@ -12,7 +12,7 @@ import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpoint
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
-import { checkpointName, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { checkpointName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName } from "./disk/checkpoint-folder.ts";
 import { dropAside } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
@@ -216,6 +216,7 @@ export class LocalHost implements Host {
     live.disconnect(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
     await this.admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
+    if (live.hasSettled) await markStopped(this.#paths.capsule(live.id)).catch(() => {}); // for a lost database only
     this.#guests.delete(live.id);
     if (this.#restored.has(live)) await this.#restorer.undo(live.id);
     await removeVm(this.#paths.capsule(live.id));

@@ -15,7 +15,7 @@ import { loadConfig } from "../config.ts";
 import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TemplateRows } from "../db/template-rows.ts";
-import { capsuleParts } from "../host/disk/capsule-folder.ts";
+import { capsuleParts, stoppedName } from "../host/disk/capsule-folder.ts";
 import { secretKeyName } from "../secret.ts";
 
 const run = promisify(execFile);
@@ -80,9 +80,8 @@ async function copyCapsule(dataDir: string, target: string, row: CapsuleRow, liv
   const [from, to] = [dataDir, target].map((data) => join(data, "capsules", row.id)) as [string, string];
   mkdirSync(to, { mode: 0o700 });
   const isPart = (part: string) => row.status === "paused" || existsSync(join(from, part));
-  const failure = await Promise.all(
-    capsuleParts.filter(isPart).map((part) => copyTree(join(from, part), join(to, part))),
-  ).then(
+  const parts = [...capsuleParts.filter(isPart), ...[stoppedName].filter((name) => existsSync(join(from, name)))];
+  const failure = await Promise.all(parts.map((part) => copyTree(join(from, part), join(to, part)))).then(
     () => undefined,
     (error: unknown) => error,
   );

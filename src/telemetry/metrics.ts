@@ -43,7 +43,7 @@ export class Metrics {
     });
     this.#operations = new Histogram({
       name: "capsule_vm_operation_duration_seconds",
-      help: "Operations on VMs: boot (of a new capsule), resume, pause, capture.",
+      help: "Operations on VMs: boot (of a new capsule), reboot and start (from a disk), resume, pause, stop, capture.",
       labelNames: ["operation", "outcome"],
       buckets: operationBuckets,
       registers,

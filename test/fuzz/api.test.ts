@@ -94,7 +94,8 @@ function weightOf({ method, path, socket }: Operation): number {
   if (socket !== undefined) return 30;
   if (path === "/v1/events") return 1;
   if (method === "DELETE" && path === "/v1/capsules/{id}") return 1;
-  if (/\/(pause|resume)$/.test(path) || (method === "POST" && /^\/v1\/(capsules|snapshots)$/.test(path))) return 2;
+  if (/\/(pause|resume|stop|start)$/.test(path) || (method === "POST" && /^\/v1\/(capsules|snapshots)$/.test(path)))
+    return 2;
   return 12;
 }
 

@@ -16,8 +16,13 @@ function moveDatabase(from: string, to: string): void {
   }
 }
 
-/** Makes a paused capsule and the template `tools`, each with a file, and ends the server. */
-async function fill(server: Server): Promise<string> {
+interface Made {
+  paused: string;
+  stopped: string;
+}
+
+/** Makes a paused and a stopped capsule and the template `tools`, each with a file, and ends the server. */
+async function fill(server: Server): Promise<Made> {
   const client = await Client.connect(server.url, server.apiKey);
   const captured = await client.capsule();
   await captured.sh("echo kept > /root/file");
@@ -25,17 +30,25 @@ async function fill(server: Server): Promise<string> {
   const capsule = await client.capsule();
   await capsule.sh("echo kept > /root/file");
   await capsule.pause();
+  const stopped = await client.capsule();
+  await stopped.sh("echo kept > /root/file");
+  await stopped.stop();
   client.close();
   await server.kill("SIGTERM");
-  return capsule.id;
+  return { paused: capsule.id, stopped: stopped.id };
 }
 
-/** The capsule is resumed, and another one made from the template. */
-async function assertWhole(server: Server, id: string): Promise<void> {
+/** The capsules are resumed and started, and another one made from the template. */
+async function assertWhole(server: Server, { paused: id, stopped }: Made): Promise<void> {
   const client = await Client.connect(server.url, server.apiKey);
   const { json } = await client.expect(200, "POST", `/v1/capsules/${id}/resume`);
   assert.equal(json.status, "running");
-  for (const capsule of [new TestCapsule(client, id), await client.capsule({ template: "tools" })]) {
+  await new TestCapsule(client, stopped).start();
+  for (const capsule of [
+    new TestCapsule(client, id),
+    new TestCapsule(client, stopped),
+    await client.capsule({ template: "tools" }),
+  ]) {
     assert.equal(await capsule.sh("cat /root/file"), "kept");
   }
   client.close();
@@ -45,14 +58,14 @@ test("capsules and templates outlive the loss of their database, and an empty on
   timeout,
 }, async () => {
   await using server = await Server.start({ env });
-  const id = await fill(server);
+  const made = await fill(server);
 
   const folders = () => ["capsules", "templates"].map((name) => readdirSync(join(server.dataDir, name)));
   const before = folders();
   const database = join(server.dataDir, "capsule.db");
   const aside = join(server.dataDir, "..", "aside");
   moveDatabase(server.dataDir, aside);
-  await assert.rejects(server.start(), /has 1 capsules and 1 templates, but \S+capsule\.db is missing: put back/);
+  await assert.rejects(server.start(), /has 2 capsules and 1 templates, but \S+capsule\.db is missing: put back/);
   await assert.rejects(server.operate("admin", "keys", "list"), /capsule\.db is missing: put back/);
   assert.ok(!existsSync(database), "none is made in its place");
 
@@ -60,20 +73,20 @@ test("capsules and templates outlive the loss of their database, and an empty on
   await using other = await Server.start({ env });
   await other.kill("SIGTERM");
   moveDatabase(other.dataDir, server.dataDir);
-  await assert.rejects(server.start(), /has 1 capsules and 1 templates, but \S+capsule\.db has no record of any/);
+  await assert.rejects(server.start(), /has 2 capsules and 1 templates, but \S+capsule\.db has no record of any/);
   moveDatabase(server.dataDir, other.dataDir);
   assert.deepEqual(folders(), before);
 
   moveDatabase(aside, server.dataDir);
   await server.start();
-  await assertWhole(server, id);
+  await assertWhole(server, made);
 });
 
 test("beside the database of another data folder they go to lost+found, and moving them back puts them back", {
   timeout,
 }, async () => {
   await using server = await Server.start({ env });
-  const id = await fill(server);
+  const made = await fill(server);
   const at = (...names: string[]) => join(server.dataDir, ...names);
   const folders = () => ["capsules", "templates"].map((name) => readdirSync(at(name)));
   const before = folders();
@@ -89,7 +102,7 @@ test("beside the database of another data folder they go to lost+found, and movi
   client.close();
   await other.kill("SIGTERM");
   moveDatabase(other.dataDir, server.dataDir);
-  cpSync(at("capsules", id), at("capsules", destroyed.id), { recursive: true });
+  cpSync(at("capsules", made.paused), at("capsules", destroyed.id), { recursive: true });
   await server.start();
   assert.deepEqual(folders(), [[], []]);
   assert.deepEqual(
@@ -98,7 +111,7 @@ test("beside the database of another data folder they go to lost+found, and movi
     "a destroyed capsule is removed",
   );
   const metrics = await (await fetch(new URL("/metrics", server.url))).text();
-  assert.match(metrics, /^capsule_lost_folders 2$/m);
+  assert.match(metrics, /^capsule_lost_folders 3$/m);
   await server.kill("SIGTERM");
   await server.start(); // what they need stays
   await server.kill("SIGTERM");
@@ -110,5 +123,5 @@ test("beside the database of another data folder they go to lost+found, and movi
   }
   await server.start();
   assert.deepEqual(folders(), before);
-  await assertWhole(server, id);
+  await assertWhole(server, made);
 });

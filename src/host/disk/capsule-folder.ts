@@ -4,7 +4,7 @@
  * that after a crash in between the next daemon finds the process by its nonce.
  */
 import { existsSync } from "node:fs";
-import { rm, unlink } from "node:fs/promises";
+import { rm, unlink, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import type { Machine, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -43,6 +43,8 @@ export const checkpointName = "checkpoint";
 export const capsuleName = "capsule.json";
 /** The journal of a VM that was started for the capsule. */
 export const vmName = "vm.json";
+/** There while the capsule is stopped: without a row, its disk is then worth keeping. */
+export const stoppedName = "stopped";
 /** The files of a paused capsule; all other files in its folder belong to a VM. */
 export const capsuleParts = [capsuleName, diskName, checkpointName];
 
@@ -123,4 +125,17 @@ export async function removeCheckpoint(folder: string): Promise<void> {
   if (!existsSync(checkpoint)) return;
   await rm(checkpoint, { recursive: true });
   await syncFolder(folder);
+}
+
+/** Notes durably that the capsule has stopped, with its disk written. */
+export async function markStopped(folder: string): Promise<void> {
+  await writeFile(join(folder, stoppedName), "", { mode: 0o600 });
+  await syncFolder(folder);
+}
+
+/** Call before the capsule runs again. True: it was stopped. */
+export async function unmarkStopped(folder: string): Promise<boolean> {
+  const wasStopped = existsSync(join(folder, stoppedName));
+  if (wasStopped) await rm(join(folder, stoppedName), { force: true });
+  return wasStopped;
 }

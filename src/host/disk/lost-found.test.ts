@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { FakeClock } from "../../../test/fakes/fake-clock.ts";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
+import { markStopped, unmarkStopped } from "./capsule-folder.ts";
 import { openCheckpoint } from "./checkpoint-folder.ts";
 import { requireSameLayer } from "./disk-layer.ts";
 import { LostFound } from "./lost-found.ts";
@@ -29,6 +30,17 @@ test("a folder is kept as it is, and moving it back puts it back", async (t) => 
   requireSameLayer(folder, manifest!, "the capsule");
   assert.equal(manifest!.revision, 7);
   assert.equal(lostFound.size, 0);
+});
+
+test("a stopped capsule is complete until it is booted", async (t) => {
+  const { paths, folder, checkpoint } = await pausedFolder(t, paused);
+  rmSync(checkpoint, { recursive: true });
+  const lostFound = new LostFound(paths);
+  const isSaved = () => lostFound.isSaved("capsules", paused.id);
+  assert.equal(isSaved(), false);
+  await markStopped(folder);
+  assert.equal(isSaved(), true);
+  assert.deepEqual([await unmarkStopped(folder), isSaved(), await unmarkStopped(folder)], [true, false, false]);
 });
 
 test("what is complete, is a capsule with a checkpoint, or a template with its manifest", async (t) => {

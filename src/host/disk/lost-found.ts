@@ -10,7 +10,7 @@ import { existsSync } from "node:fs";
 import { mkdir, utimes } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { SavedKind } from "../host.ts";
-import { checkpointName } from "./capsule-folder.ts";
+import { checkpointName, stoppedName } from "./capsule-folder.ts";
 import { fileNames } from "./checkpoint-folder.ts";
 import { allocatedInAll, publish, readJson, syncFolder, writeJson } from "./files.ts";
 import { type Paths, savedKinds } from "./paths.ts";
@@ -55,9 +55,10 @@ export class LostFound {
     return this.#all().length;
   }
 
-  /** Whether the folder is complete: a paused capsule, or a template. */
+  /** Whether the folder is complete: a paused or stopped capsule, or a template. */
   isSaved(kind: SavedKind, name: string): boolean {
-    return existsSync(join(this.checkpointOf(kind, name), fileNames.manifest));
+    if (existsSync(join(this.checkpointOf(kind, name), fileNames.manifest))) return true;
+    return kind === "capsules" && existsSync(join(this.#paths.saved(kind, name), stoppedName));
   }
 
   checkpointOf(kind: SavedKind, name: string): string {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { writeVm } from "../disk/capsule-folder.ts";
+import { markStopped, writeVm } from "../disk/capsule-folder.ts";
 import type { LiveGuest } from "../guest.ts";
 import { Booter } from "./booter.ts";
 import type { Launcher } from "./launcher.ts";
@@ -69,13 +69,18 @@ test("a boot ends the VM of an earlier one, and takes the newest layer, also aft
   );
 });
 
-test("a failed boot leaves the disk, and no journal of a VM", async (t) => {
+test("a failed boot leaves the disk, and no journal of a VM; a stopped capsule is still one", async (t) => {
   const { booter, folder, layer } = await disk(t, async () => {
+    assert.equal(existsSync(join(folder, "stopped")), false, "it runs now");
     await writeVm(folder, { nonce: "n", process: null });
     throw new CapsuleError("agent_error", "no answer");
   });
-  await assert.rejects(booter.boot(id, { owner: "a team" }), { code: "agent_error" });
-  assert.deepEqual([existsSync(join(folder, "vm.json")), existsSync(layer)], [false, true]);
+  for (const isStopped of [false, true]) {
+    if (isStopped) await markStopped(folder);
+    await assert.rejects(booter.boot(id, { owner: "a team" }), { code: "agent_error" });
+    const left = ["vm.json", "stopped"].map((name) => existsSync(join(folder, name)));
+    assert.deepEqual([left, existsSync(layer)], [[false, isStopped], true]);
+  }
 });
 
 test("boots of one team are one after the other, and another team's is not behind all of them", async (t) => {

@@ -8,7 +8,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import { FairSlots } from "../capacity/fair-slots.ts";
-import { type CapsuleFile, diskName, readCapsule } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, diskName, markStopped, readCapsule, unmarkStopped } from "../disk/capsule-folder.ts";
 import { readManifest } from "../disk/checkpoint-folder.ts";
 import { dropAside } from "../disk/disk-layer.ts";
 import { explainSpace } from "../disk/files.ts";
@@ -55,10 +55,12 @@ export class Booter {
     await this.reap(id);
     const { capsule, protocol } = await this.#open(id);
     verifier.requireSound(join(paths.data, capsule.parent));
+    const wasStopped = await unmarkStopped(paths.capsule(id));
     try {
       return await launcher.boot(id, capsule, protocol, { ...turn, line: this.#line });
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next boot repeats it
+      if (wasStopped) await markStopped(paths.capsule(id)).catch(() => {}); // it may be destroyed
       throw explainSpace(error, `starting capsule ${id}`);
     }
   }

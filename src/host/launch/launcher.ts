@@ -7,7 +7,7 @@ import { CapsuleError } from "../../wire/errors.ts";
 import type { FairSlots } from "../capacity/fair-slots.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
-import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, markStopped, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import type { Turn } from "../host.ts";
@@ -256,6 +256,7 @@ export class Launcher {
       throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
     }
     await vm.kill();
+    await markStopped(vm.spec.files.dir);
     await removeVm(vm.spec.files.dir);
     return kind;
   }
