@@ -417,3 +417,45 @@ test("a service whose capsules have no deadline arms no timer", async () => {
   service.clock.advance(100_000);
   assert.equal(timers, 0);
 });
+
+test("a reboot of the guest neither stops nor restarts a lifetime", async () => {
+  const service = fakeService();
+  const { capsules, team, host, clock } = service;
+  const id = await running(service, 0, { lifetimeSec: 60 });
+  const end = expiresAt(service, id);
+  await pass(service, 20_000);
+  const shown: (number | null)[] = [];
+  capsules.onChange((_team, _id, view) => view?.status === "starting" && shown.push(view.expiresAt));
+  const startedAt = capsules.get(team, id).startedAt;
+  host.guests.get(id)?.endWith({ kind: "reset", reason: "reboot" });
+  await settle(service);
+  assert.deepEqual(shown, [null], "it is not shown meanwhile");
+  assert.notEqual(capsules.get(team, id).startedAt, startedAt);
+  assert.deepEqual([statusOf(service, id), expiresAt(service, id)], ["running", end]);
+  await pass(service, 40_000);
+  assert.equal(statusOf(service, id), undefined);
+
+  const changed = await running(service, 0, { lifetimeSec: 60 });
+  host.before = (verb) => {
+    if (verb === "boot") capsules.update(team, changed, { lifetimeSec: 100 });
+  };
+  host.guests.get(changed)?.endWith({ kind: "reset", reason: "reboot" });
+  await settle(service);
+  assert.equal(expiresAt(service, changed), clock.now() + 100_000, "a PATCH meanwhile counts from the next run");
+});
+
+test("a lifetime ends with a stop, and begins anew with a start, which takes the retention away", async () => {
+  const service = fakeService();
+  const { capsules, team, clock } = service;
+  const id = await running(service, 0, { lifetimeSec: 60, retentionSec: 100 });
+  await pass(service, 50_000);
+  assert.equal((await capsules.stop(team, id)).expiresAt, null);
+  await pass(service, 99_000);
+  const started = await capsules.start(team, id);
+  assert.deepEqual([started.status, started.expiresAt], ["running", clock.now() + 60_000]);
+  await pass(service, 59_000);
+  assert.equal(statusOf(service, id), "running");
+  await capsules.stop(team, id);
+  await pass(service, 100_000);
+  assert.equal(statusOf(service, id), undefined);
+});

@@ -247,6 +247,7 @@ test("a capsule that is destroyed meanwhile is 404, and a key that is revoked 40
 test("WebSockets wait before their 101, and a client that goes away frees its place", async () => {
   await api.app.listen({ host: "127.0.0.1", port: 0 });
   const { port } = api.app.server.address() as AddressInfo;
+  const logged = api.log.length;
   host.isHanging = true;
   const sockets = ["exec/stream", "pty"].map(
     (name) => new WebSocket(`ws://127.0.0.1:${port}${path}/${name}`, { headers: { "x-api-key": keys.red } }),
@@ -288,6 +289,8 @@ test("WebSockets wait before their 101, and a client that goes away frees its pl
   host.stopHanging();
   await opened;
   assert.equal(resumes, 1);
+  const errors = api.log.slice(logged).filter((line) => JSON.parse(line).level >= 50);
+  assert.deepEqual(errors, [], "clients that went away are no errors of the server");
   for (const socket of sockets) socket.close();
 });
 
