@@ -63,7 +63,8 @@ export const ErrorBody = Type.Object(
             description:
               "For programs, by code. quota_exceeded: `quota`, `used` and `limit`. no_space: `shortage`, `quota` of the team or " +
               "`reserve` of the host's disk, or `needed_bytes` and `free_bytes` of that disk. invalid_request: `field`, or " +
-              "`reason`. timeout of an exec: the output so far.",
+              "`reason`. timeout of an exec: the output so far. `action` is `resume` where the resume of a capsule with auto_resume " +
+              "was refused.",
           },
         ),
       ),

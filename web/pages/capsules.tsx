@@ -84,7 +84,7 @@ function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   return (
     <Table
       caption="Capsules, newest first"
-      columns={["Capsule", "Status", wideOnly("Size"), wideOnly("Auto-pause"), wideOnly("Created"), actionsColumn]}
+      columns={["Capsule", "Status", wideOnly("Size"), wideOnly("When idle"), wideOnly("Created"), actionsColumn]}
     >
       {capsules.map((capsule) => (
         <CapsuleRow key={capsule.id} capsule={capsule} />
@@ -95,7 +95,7 @@ function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
 
 function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
   const { store } = useDashboard();
-  const { id, name, status, template, vcpus, memoryMb, timeoutSec, createdAt } = capsule;
+  const { id, name, status, template, vcpus, memoryMb, timeoutSec, onTimeout, createdAt } = capsule;
   return (
     <tr>
       <th scope="row">
@@ -111,7 +111,9 @@ function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
       <td class="wide-only">
         {cpus(vcpus)}, {memory(memoryMb)}
       </td>
-      <td class="wide-only">{timeoutSec === 0 ? <span class="muted">off</span> : `after ${duration(timeoutSec)}`}</td>
+      <td class="wide-only">
+        {timeoutSec === 0 ? <span class="muted">runs on</span> : `${onTimeout} after ${duration(timeoutSec)}`}
+      </td>
       <td class="wide-only">
         <Time at={createdAt} />
       </td>
