@@ -47,7 +47,8 @@ export class SignedUrls {
   /** The holder of the key that made the URL; undefined: it is not valid, or no more. Throws CapsuleError("not_found"). */
   holder({ method, params, query }: FastifyRequest): Identity | undefined {
     const { id: capsuleId } = params as { id: string };
-    const { path, expires, key, signature } = query as Record<string, unknown>;
+    const { path, expires, key, signature, ...added } = query as Record<string, unknown>;
+    if (Object.keys(added).length > 0) return undefined;
     const secret = this.#capsules.urlSecrets.known(capsuleId);
     if (secret === null || typeof path !== "string" || typeof key !== "string") return undefined;
     if (typeof expires !== "string" || !expiresPattern.test(expires)) return undefined;

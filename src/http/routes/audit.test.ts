@@ -93,7 +93,7 @@ describe("the audit log", () => {
     await doing(["file.chmod", id, "/root/e", 204], "POST", `${path}/files/chmod`, mode);
     const owner = { json: { path: "/root/e", owner: "0" } };
     await doing(["file.chown", id, "/root/e", 204], "POST", `${path}/files/chown`, owner);
-    await doing(["file.url", id, "/root/e", 200], "POST", `${path}/files/url`, { json: { path: "/root/e" } });
+    await doing(["file.url", id, "GET /root/e", 200], "POST", `${path}/files/url`, { json: { path: "/root/e" } });
     await doing(["file.watch", id, "/root", 400], "GET", `${path}/files/watch?path=/root`); // no WebSocket
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
     const change = { json: { name: "web", labels: {}, other: 1 } };

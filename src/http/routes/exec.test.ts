@@ -148,6 +148,16 @@ describe("foreground exec", () => {
     for (const command of [agent.runs[0]?.command, agent.started[0]]) assert.equal("cols" in command!, false);
   });
 
+  test("a field that the foreground or the background ignores is not checked there", async () => {
+    const { exec, agent } = await setUp();
+    for (const tag of ["a b", 7]) {
+      assert.equal((await exec({ cmd: "true", tag })).status, 200);
+      assert.equal((await exec({ cmd: "true", tag, background: true })).status, 400);
+    }
+    assert.equal((await exec({ cmd: "true", stdin_base64: 7, background: true })).status, 202);
+    assert.equal(agent.runs[0]?.command.tag, undefined);
+  });
+
   for (const field of ["timeout", "timeout_sec"]) {
     test(`${field} reached: the tree is killed, 504 with the output so far`, async (t) => {
       const { api, id, exec, agent } = await setUp({

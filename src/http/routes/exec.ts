@@ -34,6 +34,10 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
         body: ExecBody(limits),
         response: { 200: ForegroundResult, 202: BackgroundResult },
       },
+      preValidation: (request, _reply, done) => {
+        ignoreFields(request.body);
+        done();
+      },
     },
     async (request, reply) => {
       const { identity, params, body } = request;
@@ -54,6 +58,12 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
       return send();
     },
   );
+}
+
+/** Takes out the fields that are ignored here, so that a malformed one is not refused. The body is not checked yet. */
+function ignoreFields(body: Partial<ExecBody>): void {
+  if (body.background === true) delete body.stdin_base64;
+  else delete body.tag;
 }
 
 /** Throws invalid_request. */

@@ -33,7 +33,7 @@ function register(app: App, { limits, signedUrls }: RouteContext): void {
     (request, reply) => {
       const { identity, params, body } = request;
       const { method = "GET", expires_sec: expiresSec = urlDefaultSec } = body;
-      addAuditDetails(request, { subject: body.path });
+      addAuditDetails(request, { subject: `${method} ${body.path}` });
       const path = checkPath(body.path, limits.path_max_bytes);
       const origin = originOf(request);
       const expiresAt = signedUrls.now() + expiresSec * 1_000;
