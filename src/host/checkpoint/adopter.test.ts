@@ -145,6 +145,20 @@ for (const restores of [revision, undefined]) {
   });
 }
 
+for (const kind of ["powered_off", "reset"] as const) {
+  test(`a guest that is ${kind} while its agent is waited for has ended by itself, unless it was being saved`, async (t) => {
+    for (const saving of [null, revision]) {
+      const found = await left(t, (_socket, _deadlineMs, signal) => {
+        found.vm.endWith({ kind });
+        return new Promise((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+      });
+      const adopted = await found.adopt(saving);
+      assert.equal(adopted.kind, saving === null ? kind : "checkpoint");
+      assert.ok(!existsSync(join(found.folder, "vm.json")));
+    }
+  });
+}
+
 test("a VM whose capsule.json is missing, damaged or of a later release is ended, and the reason says so", async (t) => {
   const damages = [
     ["", /^capsule\.json of cl-1 cannot be used: /],

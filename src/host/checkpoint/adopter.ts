@@ -9,6 +9,7 @@ import type { Paths } from "../disk/paths.ts";
 import { type Reaper, reapFolder } from "../disk/reaper.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Adopted, AliveVm } from "../host.ts";
+import { Halted, type HaltKind } from "../launch/halted.ts";
 import type { Launcher } from "../launch/launcher.ts";
 import type { Restorer } from "./restorer.ts";
 
@@ -67,7 +68,8 @@ export class Adopter {
       return { kind: "running", guest };
     } catch (error) {
       if (signal.aborted) throw error;
-      return await this.#end(left, messageOf(error));
+      const settled = await this.#end(left, messageOf(error));
+      return error instanceof Halted && !left.isOwn ? { kind: error.kind } : settled;
     }
   }
 
@@ -85,7 +87,7 @@ export class Adopter {
     vm: VmFile,
     checkpoint: number | null,
     signal: AbortSignal,
-  ): Promise<Reached | "powered_off" | "reset" | "no VM"> {
+  ): Promise<Reached | HaltKind | "no VM"> {
     const { paths, vmm, launcher } = this.#options;
     const capsule = await readCapsule(paths.capsule(id));
     const process = vm.process ?? (await vmm.find(vm.nonce))[0];

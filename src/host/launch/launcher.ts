@@ -13,6 +13,7 @@ import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import type { Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
+import { Halted, type HaltKind, isHalt } from "./halted.ts";
 import { startJournalled } from "./journalled-start.ts";
 
 /** Boots end in seconds, unless the host is overloaded or a guest does not let them. */
@@ -139,7 +140,7 @@ export class Launcher {
     capsule: CapsuleFile,
     journal: VmFile & { process: VmProcess },
     { checkpoint, signal }: { checkpoint: number | null; signal: AbortSignal },
-  ): Promise<{ reached: Promise<LiveGuest> } | "powered_off" | "reset"> {
+  ): Promise<{ reached: Promise<LiveGuest> } | HaltKind> {
     const { vmm, templates } = this.#options;
     const vm = await vmm.adopt(templates.spec(id, capsule, journal), journal.process);
     try {
@@ -159,8 +160,8 @@ export class Launcher {
   async #reach(id: string, capsule: CapsuleFile, vm: Vm, protocol: number, signal: AbortSignal): Promise<LiveGuest> {
     const { connect, wakeMs, silenceMs } = this.#options;
     using _waking = this.#enlist(id, vm);
+    const alive = orEndOf(vm, signal);
     try {
-      const alive = orEndOf(vm, signal);
       const longestMs = Math.max(wakeMs, silenceMs);
       const agent = await connect(vm.agentSocket, longestMs, alive, protocol);
       // A frozen guest's clock may be behind.
@@ -169,7 +170,8 @@ export class Launcher {
     } catch (error) {
       if (signal.aborted) vm.detach();
       else await vm.kill();
-      throw signal.aborted ? signal.reason : error;
+      if (signal.aborted) throw signal.reason;
+      throw alive.reason instanceof Halted ? alive.reason : error;
     }
   }
 
@@ -250,9 +252,9 @@ export class Launcher {
     });
   }
 
-  async #endHalted(id: string, vm: Vm): Promise<"powered_off" | "reset"> {
+  async #endHalted(id: string, vm: Vm): Promise<HaltKind> {
     const { kind } = await vm.ended;
-    if (kind !== "powered_off" && kind !== "reset") {
+    if (!isHalt(kind)) {
       throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
     }
     await vm.kill();
@@ -272,6 +274,8 @@ function requireProtocol(protocol: number, what: string): void {
 /** `signal`, or a signal that fires when the VM ends: a wait for its agent would last until the deadline. */
 function orEndOf(vm: Vm, signal: AbortSignal | undefined): AbortSignal {
   const ended = new AbortController();
-  void vm.ended.then(({ kind }) => ended.abort(new CapsuleError("agent_error", `the VM has ended: ${kind}`)));
+  void vm.ended.then(({ kind }) => {
+    ended.abort(isHalt(kind) ? new Halted(kind) : new CapsuleError("agent_error", `the VM has ended: ${kind}`));
+  });
   return signal === undefined ? ended.signal : AbortSignal.any([signal, ended.signal]);
 }
