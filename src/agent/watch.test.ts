@@ -198,9 +198,12 @@ describe("what is told", () => {
       () => `mv -T ${pick()} ../out; mv -T ../out ${pick()}`,
       () => `cp -rT ${pick()} ${pick()}`,
     ];
-    for (let batch = 0; batch < 20; batch++) {
+    for (let batch = 0; batch < 25; batch++) {
       const script = Array.from({ length: 20 }, () => commands[random.below(commands.length)]!());
-      await run("sh", ["-c", `${script.join("\n")}\ntrue`], { cwd: dir });
+      const other = Array.from({ length: 20 }, () =>
+        commands[random.below(commands.length)]!().replaceAll("../out", "../out2"),
+      );
+      await Promise.all([script, other].map((s) => run("sh", ["-c", `${s.join("\n")}\ntrue`], { cwd: dir })));
     }
     await watch.since();
     await waitFor("the client has the tree", async () => {

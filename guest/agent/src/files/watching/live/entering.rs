@@ -33,15 +33,7 @@ impl Live {
             return Ok(());
         };
         let Some(entry) = reading.entries.pop_front() else {
-            // It may be gone, and then it has no more entries.
-            let (entries, position) =
-                read_entries_at(&reading.dir, reading.position).unwrap_or_default();
-            if entries.is_empty() {
-                self.scan.reading = None;
-            } else {
-                (reading.entries, reading.position) = (entries.into(), position);
-            }
-            return Ok(());
+            return self.read_on(changes);
         };
         let (wd, tells, name) = (reading.wd, reading.tells, entry.name.to_bytes());
         if is_hidden(name) {
@@ -58,6 +50,28 @@ impl Live {
                 return self.leave_out(self.too_many(), changes);
             }
             self.scan.push(wd, name, tells);
+        }
+        Ok(())
+    }
+
+    fn read_on(&mut self, changes: &mut Changes) -> Result<(), Failure> {
+        let Some(reading) = &mut self.scan.reading else {
+            return Ok(());
+        };
+        match read_entries_at(&reading.dir, reading.position) {
+            Ok((entries, position)) if !entries.is_empty() => {
+                (reading.entries, reading.position) = (entries.into(), position);
+                return Ok(());
+            }
+            Err(error) if !is_missing(&error) => {
+                let wd = reading.wd;
+                self.scan.reading = None;
+                let path = self.top.path_in(&self.tree, wd, b"").unwrap_or_default();
+                let reason = failure(Path::new(OsStr::from_bytes(&path)), &error);
+                return self.leave_out(reason, changes);
+            }
+            // It has been read, or is gone.
+            _ => self.scan.reading = None,
         }
         Ok(())
     }
