@@ -158,6 +158,12 @@ describe("foreground exec", () => {
     assert.equal(agent.runs[0]?.command.tag, undefined);
   });
 
+  test("a request without a body is 400", async () => {
+    const api = new Api();
+    const id = await api.capsule();
+    assert.equal((await api.call("POST", `/v1/capsules/${id}/exec`)).status, 400);
+  });
+
   for (const field of ["timeout", "timeout_sec"]) {
     test(`${field} reached: the tree is killed, 504 with the output so far`, async (t) => {
       const { api, id, exec, agent } = await setUp({

@@ -60,8 +60,9 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
   );
 }
 
-/** Takes out the fields that are ignored here, so that a malformed one is not refused. The body is not checked yet. */
-function ignoreFields(body: Partial<ExecBody>): void {
+/** Takes out the fields that are ignored here, so that a malformed one is not refused. The body is not checked yet; it may be missing. */
+function ignoreFields(body: Partial<ExecBody> | undefined): void {
+  if (body === undefined) return;
   if (body.background === true) delete body.stdin_base64;
   else delete body.tag;
 }
