@@ -14,11 +14,12 @@ import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
 
 export async function create(call: Call): Promise<number> {
+  const options = createOptions(call);
   const client = await call.client();
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
   const capsule = await client.create({
-    ...createOptions(call),
+    ...options,
     wait: !call.isSet("no-wait"),
     signal: stop.signal,
   });

@@ -3,7 +3,7 @@ import { isUtf8 } from "node:buffer";
 import { type Capsule, hasCode, isCommandNotFound, type OutputStream } from "../sdk/sdk.ts";
 import { after } from "../sdk/timer.ts";
 import { type Call, UsageError } from "./command.ts";
-import { exitCodes, Failure, report } from "./failures.ts";
+import { exitCodes, report } from "./failures.ts";
 import { note, print, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
 import { isPassedOn, passOn } from "./standard-input.ts";
@@ -16,43 +16,53 @@ export async function exec(call: Call): Promise<number> {
   const [cmd, ...args] = call.rest;
   if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
   checkOptions(call);
-  const asked = { cmd, args, options: commandOptions(call), timeoutSec: call.number("timeout") ?? 0 };
+  const asked = {
+    name: "exec",
+    cmd,
+    args,
+    options: commandOptions(call),
+    timeoutSec: call.number("timeout") ?? 0,
+  } as const;
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
   if (!call.isSet("background")) return await execIn(call, capsule, asked);
   try {
     return await background(call, capsule, asked);
   } catch (error) {
-    return codeOrThrow(call, error);
+    return codeOrThrow(call, "exec", error);
   }
 }
 
 /** A command, and the longest time that it may run; 0: any. */
 export interface AskedCommand {
+  /** The command of this program that runs it. */
+  name: "exec" | "run";
   cmd: string;
   args: string[];
   options: ReturnType<typeof commandOptions>;
   timeoutSec: number;
+  /** Ends it, also while it starts. */
+  signal?: AbortSignal;
 }
 
 /** Runs a command to its end. */
 export async function execIn(call: Call, capsule: Capsule, asked: AskedCommand): Promise<number> {
-  const { cmd, args, options, timeoutSec } = asked;
+  const { name, cmd, args, options, timeoutSec, signal } = asked;
   try {
     if (call.isSet("tty")) return await inTerminal(call, capsule, asked);
     if (call.isJson) return await whole(call, capsule, asked);
     const stdin = isPassedOn(call.isSet("interactive"));
-    const stream = await capsule.stream(cmd, args, { ...options, stdin });
+    const stream = await capsule.stream(cmd, args, { ...options, stdin, signal });
     if (stdin) passOn(stream);
-    return await relay(capsule, stream, timeoutSec);
+    return await relay(capsule, stream, { name, timeoutSec });
   } catch (error) {
-    return codeOrThrow(call, error);
+    return codeOrThrow(call, name, error);
   }
 }
 
-function codeOrThrow(call: Call, error: unknown): number {
+function codeOrThrow(call: Call, name: string, error: unknown): number {
   const code = specialCode(error);
   if (code === undefined) throw error;
-  report("exec", error, { isJson: call.isJson, url: serviceUrl() });
+  report(name, error, { isJson: call.isJson, url: serviceUrl() });
   return code;
 }
 
@@ -79,10 +89,14 @@ async function background(call: Call, capsule: Capsule, { cmd, args, options }: 
 }
 
 /** The exit code stands in the JSON, and is also this program's own. */
-async function whole(call: Call, capsule: Capsule, { cmd, args, options, timeoutSec }: AskedCommand): Promise<number> {
+async function whole(
+  call: Call,
+  capsule: Capsule,
+  { cmd, args, options, timeoutSec, signal }: AskedCommand,
+): Promise<number> {
   const { stdoutBytes, stderrBytes, exitCode, durationMs, isTruncated } = await capsule.exec(cmd, args, {
     ...options,
-    timeoutSec,
+    ...{ timeoutSec, signal },
     stdin: isPassedOn(call.isSet("interactive")) ? process.stdin : undefined,
   });
   const encoding = isUtf8(stdoutBytes) && isUtf8(stderrBytes) ? "utf-8" : "base64";
@@ -95,9 +109,9 @@ async function whole(call: Call, capsule: Capsule, { cmd, args, options, timeout
 async function inTerminal(
   call: Call,
   capsule: Capsule,
-  { cmd, args, options, timeoutSec }: AskedCommand,
+  { name, cmd, args, options, timeoutSec, signal }: AskedCommand,
 ): Promise<number> {
-  const pty = await capsule.pty({ cmd, args, ...options, ...sizeHere() });
+  const pty = await capsule.pty({ cmd, args, ...options, ...sizeHere(), signal });
   const kill = () => pty.kill();
   let isLate = false;
   const callOff = after(timeoutSec * 1_000, () => {
@@ -111,20 +125,22 @@ async function inTerminal(
     callOff();
     for (const signal of forwarded) process.off(signal, kill);
   }
-  return codeOf(pty.exitCode, isLate, timeoutSec);
+  return codeOf(pty.exitCode, isLate, { name, timeoutSec });
 }
 
-function codeOf(exitCode: number | undefined, isLate: boolean, timeoutSec: number): number {
-  if (isLate) note(`capsule exec: the command did not end within ${timeoutSec} s, and was killed`);
+type Limit = Pick<AskedCommand, "name" | "timeoutSec">;
+
+function codeOf(exitCode: number | undefined, isLate: boolean, { name, timeoutSec }: Limit): number {
+  if (isLate) note(`capsule ${name}: the command did not end within ${timeoutSec} s, and was killed`);
   return isLate ? exitCodes.ranOut : (exitCode ?? exitCodes.notRun);
 }
 
 /** Relays output and signals. `timeoutSec` 0: no limit. */
-async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number): Promise<number> {
+async function relay(capsule: Capsule, stream: OutputStream, limit: Limit): Promise<number> {
   let isLate = false;
   const forward = forwarding(capsule, stream);
   for (const signal of forwarded) process.on(signal, forward);
-  const callOff = after(timeoutSec * 1_000, () => {
+  const callOff = after(limit.timeoutSec * 1_000, () => {
     isLate = true;
     stream.stop();
   });
@@ -134,7 +150,7 @@ async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number)
     callOff();
     for (const signal of forwarded) process.off(signal, forward);
   }
-  return codeOf(stream.exitCode, isLate, timeoutSec);
+  return codeOf(stream.exitCode, isLate, limit);
 }
 
 /**
@@ -168,7 +184,7 @@ export function environment(pairs: string[]): Record<string, string> {
   return Object.fromEntries(
     pairs.map((pair) => {
       const [, name, value] = /^([^=]+)=(.*)$/s.exec(pair) ?? [];
-      if (name === undefined) throw new Failure(`--env takes NAME=VALUE, not ${JSON.stringify(pair)}`);
+      if (name === undefined) throw new UsageError(`--env takes NAME=VALUE, not ${JSON.stringify(pair)}`);
       return [name, value!];
     }),
   );

@@ -3,9 +3,9 @@
  *
  *   0    done                          1    the service refused, or did not answer
  *   2    the command line is wrong     124  exec: the command ran out of --timeout
- *   125  exec, shell, logs: as 1       127  exec: there is no such command, or it cannot be executed
+ *   125  exec, run, shell, logs: as 1  127  exec, run: there is no such command, or it cannot be executed
  *
- * Otherwise exec and shell exit with the code of the command that they ran.
+ * Otherwise exec, run and shell exit with the code of the command that they ran.
  */
 import { ConnectionError, isCommandNotFound, ServiceError } from "../sdk/sdk.ts";
 import { messageOf } from "../wire/errors.ts";
@@ -45,7 +45,7 @@ export function adviceOn(name: string, error: unknown, url: string): string | un
   const id = /\bcl-[0-9a-z]{25}\b/.exec(error.message)?.[0];
   switch (error.code) {
     case "unauthorized":
-      return "The key comes from CAPSULE_API_KEY, else from the data folder's file api-key (CAPSULE_DATA).";
+      return "The key comes from CAPSULE_API_KEY, else from capsule login, else from the data folder's file api-key.";
     case "quota_exceeded":
       return quotaAdvice(error.details?.quota);
     case "no_capacity":

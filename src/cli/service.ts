@@ -11,19 +11,21 @@ const wholeId = /^cl-[0-9a-z]{25}$/;
 /** Characters of a prefix after `cl-`. */
 const prefixLeast = 4;
 
+/** Each of address and key: the variable, else the chosen context's, else the data folder's. */
 export function serviceUrl(): string {
   return process.env.CAPSULE_URL || contextHere()?.url || urlHere() || defaultUrl;
 }
 
-/** None where a variable says otherwise: a context's key goes to no other address than its own. */
-function contextIfAsked(): Context | undefined {
-  const { CAPSULE_URL, CAPSULE_API_KEY } = process.env;
-  return CAPSULE_URL || CAPSULE_API_KEY ? undefined : currentContext();
+/** A context's key goes to no other address than its own. */
+function keyOfContext(): string | undefined {
+  const { CAPSULE_URL } = process.env;
+  const context = currentContext();
+  return CAPSULE_URL && CAPSULE_URL.replace(/\/+$/, "") !== context?.url ? undefined : context?.apiKey;
 }
 
 function contextHere(): Context | undefined {
   try {
-    return contextIfAsked();
+    return currentContext();
   } catch {
     return undefined; // connect() reports it
   }
@@ -39,7 +41,7 @@ function urlHere(): string | undefined {
 
 /** Throws a Failure when there is no key. `streams`: with the WebSocket of `ws`, which has backpressure. */
 export async function connect({ streams = false } = {}): Promise<Client> {
-  const apiKey = process.env.CAPSULE_API_KEY || contextIfAsked()?.apiKey || textInDataFolder("api-key");
+  const apiKey = process.env.CAPSULE_API_KEY || keyOfContext() || textInDataFolder("api-key");
   if (apiKey === undefined) {
     const where = join(dataDir(), "api-key");
     throw new Failure(
@@ -49,7 +51,10 @@ export async function connect({ streams = false } = {}): Promise<Client> {
   }
   const url = serviceUrl();
   if (!URL.canParse(url) || !/^https?:/i.test(url))
-    throw new Failure(`CAPSULE_URL is ${JSON.stringify(url)}, which is not a URL`, `Example: ${defaultUrl}`);
+    throw new Failure(
+      `the address of the service is ${JSON.stringify(url)}, which is not a URL`,
+      `Example: ${defaultUrl}`,
+    );
   const options = { url, apiKey };
   if (!streams) return new Client(options);
   const { WebSocket } = await import("ws");

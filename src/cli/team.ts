@@ -1,7 +1,9 @@
 /** A team's templates, keys, limits and sign-in links: templates, keys, limits, open. */
+import { Client } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes } from "./failures.ts";
 import { ago, note, printJson, printLine, sized, table } from "./screen.ts";
+import { serviceUrl } from "./service.ts";
 
 export async function templates(call: Call): Promise<number> {
   const [verb = "ls", ...names] = call.words;
@@ -85,9 +87,8 @@ function flat(values: Record<string, unknown>, prefix = ""): string[][] {
 /** Its own version, and the server's if one answers. */
 export async function version(call: Call): Promise<number> {
   const client = await call.version();
-  const server = await call
-    .client()
-    .then((service) => service.health({ timeoutMs: 5_000 }))
+  const server = await new Client({ url: serviceUrl() })
+    .health({ timeoutMs: 5_000 })
     .then((health) => health.version ?? null)
     .catch(() => null);
   if (call.isJson) await printJson({ client, server });

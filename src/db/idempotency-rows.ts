@@ -19,6 +19,12 @@ export interface IdempotencyRow extends IdempotencyId {
   keptAt: number;
 }
 
+/** The number of a team's rows that there were up to one, and the bytes of their answers. */
+interface Place {
+  sequence: number;
+  endsAt: number;
+}
+
 /** Some milliseconds of the server's time. */
 const forgottenAtOnce = 5_000;
 
@@ -26,7 +32,8 @@ export class IdempotencyRows {
   readonly #database: Database;
   readonly #get: StatementSync;
   readonly #insert: StatementSync;
-  readonly #trim: StatementSync;
+  readonly #oldest: StatementSync;
+  readonly #removeAt: StatementSync;
   readonly #replace: StatementSync;
   readonly #remove: StatementSync;
   readonly #forget: StatementSync;
@@ -39,14 +46,17 @@ export class IdempotencyRows {
        FROM idempotency WHERE ${same}`,
     );
     this.#insert = database.prepare(
-      `INSERT OR REPLACE INTO idempotency (team_id, route, key, body_hash, status, answer, kept_at, sequence)
+      `INSERT OR REPLACE INTO idempotency (team_id, route, key, body_hash, status, answer, kept_at, sequence, ends_at)
        VALUES (:teamId, :route, :key, :bodyHash, :status, :answer, :keptAt,
-         (SELECT COALESCE(MAX(sequence), 0) + 1 FROM idempotency WHERE team_id = :teamId))`,
+         (SELECT COALESCE(MAX(sequence), 0) + 1 FROM idempotency WHERE team_id = :teamId),
+         length(:answer) + COALESCE(
+           (SELECT ends_at FROM idempotency WHERE team_id = :teamId ORDER BY sequence DESC LIMIT 1), 0))
+       RETURNING sequence, ends_at AS endsAt`,
     );
-    this.#trim = database.prepare(
-      `DELETE FROM idempotency WHERE team_id = :teamId
-         AND sequence <= (SELECT MAX(sequence) FROM idempotency WHERE team_id = :teamId) - :most`,
+    this.#oldest = database.prepare(
+      "SELECT sequence, ends_at AS endsAt FROM idempotency WHERE team_id = ? ORDER BY sequence LIMIT 1",
     );
+    this.#removeAt = database.prepare("DELETE FROM idempotency WHERE team_id = ? AND sequence = ?");
     this.#replace = database.prepare(`UPDATE idempotency SET answer = :answer WHERE ${same}`);
     this.#remove = database.prepare(`DELETE FROM idempotency WHERE ${same}`);
     this.#forget = database.prepare(
@@ -59,10 +69,15 @@ export class IdempotencyRows {
     return this.#get.get({ teamId, route, key }) as IdempotencyRow | undefined;
   }
 
-  /** Inserts the row, or replaces an older one of its key, and removes the team's oldest beyond `most`. */
-  keep(row: IdempotencyRow, most: number): void {
-    this.#insert.run({ ...row });
-    this.#trim.run({ teamId: row.teamId, most });
+  /** Inserts the row, or replaces an older one of its key; the team's oldest go where they are more than `most`. */
+  keep(row: IdempotencyRow, most: { rows: number; bytes: number }): void {
+    const newest = this.#insert.get({ ...row }) as unknown as Place;
+    for (;;) {
+      const oldest = this.#oldest.get(row.teamId) as unknown as Place;
+      const isWithin = newest.sequence - oldest.sequence < most.rows && newest.endsAt - oldest.endsAt < most.bytes;
+      if (isWithin) return;
+      this.#removeAt.run(row.teamId, oldest.sequence);
+    }
   }
 
   /** In an unsynced commit: after a power cut the answer before it is there. */

@@ -174,6 +174,10 @@ export const steps = [
   `
   ALTER TABLE capsules ADD COLUMN auto_resume INTEGER NOT NULL DEFAULT 0;
   `,
+  // The bytes of a team's kept answers up to a row, that one included.
+  `
+  ALTER TABLE idempotency ADD COLUMN ends_at INTEGER NOT NULL DEFAULT 0;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

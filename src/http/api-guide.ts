@@ -30,7 +30,7 @@ answer, with \`Idempotent-Replayed: true\`.
 
 ## WebSockets
 
-A browser cannot send the key with a WebSocket: \`POST /v1/ws-tickets\` makes a \`ticket\` for one path, to be used once within a minute as
+A browser cannot send the key with a WebSocket: \`POST /v1/ws-tickets\` makes a \`ticket\` for one path, to be used once within 30 s as
 a query parameter. Refusals come as an HTTP answer before the socket opens. Messages are JSON in text frames; further fields are ignored.
 
 | socket | the client sends | the server sends, in this order |
@@ -48,7 +48,7 @@ gets one with a \`code\`, and then the socket closes. While a program does not r
 | 1000 | after \`exit\`, or the process could not be started; after the \`remove\` of a watched directory |
 | 1001 | the service stops |
 | 1008 | the client reads too slowly |
-| 1011 | the guest stopped or was lost |
+| 1011 | the guest stopped, rebooted or was lost |
 | 4400 | the first message could not be used |
 | 4401 | the key was revoked |
 | 4404 | the capsule was destroyed |

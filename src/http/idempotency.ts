@@ -6,10 +6,14 @@ import { CapsuleError } from "../wire/errors.ts";
 import { idempotencyKeyPattern } from "../wire/idempotency.ts";
 import { leaveOut } from "./audit-trail.ts";
 import { onClosed, requestSignal } from "./client-gone.ts";
+import { nameIgnored } from "./ignored-fields.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
 
 const keyForm = new RegExp(idempotencyKeyPattern);
+
+/** Values in a body: more than any that is accepted has, and some milliseconds to put in order. */
+const valuesMax = 40_000;
 
 /** First requests with their keys, until their handlers take them. */
 const waiting = new WeakMap<FastifyRequest, FirstRequest>();
@@ -18,8 +22,7 @@ const waiting = new WeakMap<FastifyRequest, FirstRequest>();
 export function answerRepeats(app: App, idempotency: Services["idempotency"]): void {
   const answerRepeat = async (request: FastifyRequest, reply: FastifyReply) => {
     const key = request.headers["idempotency-key"];
-    if (key === undefined) return;
-    if (typeof key !== "string" || !keyForm.test(key)) throw unusable("is 1 to 255 characters from ! to ~");
+    if (typeof key !== "string" || !keyForm.test(key)) return; // the route's schema refuses what is no key
     const { teamId } = request.identity;
     const [route = ""] = request.url.split("?", 1);
     const keyed = { teamId, route, key, bodyHash: hashOf(request.body) };
@@ -31,6 +34,7 @@ export function answerRepeats(app: App, idempotency: Services["idempotency"]): v
       return;
     }
     leaveOut(request);
+    nameIgnored(request, reply);
     reply.code(kept.status).header("idempotent-replayed", "true").type("application/json; charset=utf-8");
     return reply.serializer(String).send(kept.answer);
   };
@@ -63,10 +67,13 @@ export function keptAnswer(request: FastifyRequest, reply: FastifyReply) {
 
 /** The order of an object's fields changes nothing. */
 function hashOf(body: unknown): string {
+  let values = 0;
   try {
     const text = JSON.stringify(body, (_name, value: unknown) => {
-      const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-      return isObject ? Object.fromEntries(Object.entries(value).toSorted(byName)) : value;
+      if (typeof value !== "object" || value === null) return value;
+      values += Object.keys(value).length;
+      if (values > valuesMax) throw unusable(`is not accepted with a body of more than ${valuesMax} values`);
+      return Array.isArray(value) ? value : Object.fromEntries(Object.entries(value).toSorted(byName));
     });
     return createHash("sha256")
       .update(text ?? "")
@@ -84,6 +91,6 @@ function byName([a]: [string, unknown], [b]: [string, unknown]): number {
 
 function unusable(why: string): CapsuleError {
   return new CapsuleError("invalid_request", `the header Idempotency-Key ${why}`, {
-    details: { field: "Idempotency-Key" },
+    details: { field: "idempotency-key" },
   });
 }

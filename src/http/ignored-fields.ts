@@ -1,4 +1,5 @@
 /** Names the fields of a JSON body that its route does not know, in a header of the successful answer. */
+import type { FastifyReply, FastifyRequest } from "fastify";
 import type { App } from "./route.ts";
 
 const header = "x-ignored-fields";
@@ -12,10 +13,15 @@ const headerMaxLength = 2_048;
 /** Call before the routes are declared. Errors leave the header out: see errors.ts. */
 export function nameIgnoredFields(app: App): void {
   app.addHook("preHandler", (request, reply, done) => {
-    const names = ignoredNames(request.body, request.routeOptions.schema?.body);
-    if (names !== "") reply.header(header, names);
+    nameIgnored(request, reply);
     done();
   });
+}
+
+/** Sets the header of an answer that is sent before that. */
+export function nameIgnored({ body, routeOptions }: FastifyRequest, reply: FastifyReply): void {
+  const names = ignoredNames(body, routeOptions.schema?.body);
+  if (names !== "") reply.header(header, names);
 }
 
 export { header as ignoredFieldsHeader };

@@ -19,7 +19,7 @@ function service(answers: ((signal: AbortSignal) => Promise<Response>)[]) {
     const answer = answers.shift() ?? (async () => Response.json(running));
     return answer(init?.signal as AbortSignal);
   };
-  return { client: new Client({ url, fetch, retries: 0 }), asked, keys };
+  return { client: new Client({ url, fetch, retries: 0 }), fetch, asked, keys };
 }
 
 /** Answers nothing; `onAsked` runs when the request is there. */
@@ -68,6 +68,22 @@ test("a create that is cut off leaves nothing behind; one that is refused or was
   const unsent = service([]);
   await assert.rejects(unsent.client.create({ signal: AbortSignal.abort(new Error("early")) }), /early/);
   assert.deepEqual(unsent.asked, []);
+});
+
+test("a create that was cut off is looked for, although the service could not be reached again", async () => {
+  const failed = (code: string) => () =>
+    Promise.reject(Object.assign(new TypeError("fetch failed"), { cause: { code } }));
+  const { fetch, asked } = service([failed("ECONNRESET"), failed("ECONNREFUSED")]);
+  const client = new Client({ url, fetch, retries: 1 });
+  await assert.rejects(client.create(), (error) => hasCode(error, "unreachable"));
+  assert.deepEqual(asked, [create, create, create, destroy]);
+});
+
+test("nothing that was made under a key of its own is destroyed when its capsule does not run", async () => {
+  const stopped = { ...running, status: "stopped", error_reason: null };
+  const { client, asked } = service([async () => Response.json(stopped), async () => Response.json(stopped)]);
+  await assert.rejects(client.create({ idempotencyKey: "mine" }), (error) => hasCode(error, "invalid_state"));
+  assert.deepEqual(asked, [create, `GET /v1/capsules/${running.id}`]);
 });
 
 test("with a key of its own an aborted create leaves the capsule to the next call", async () => {

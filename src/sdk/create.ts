@@ -1,6 +1,5 @@
 /** The creation of a capsule, which leaves nothing behind when it fails. */
 import { type CapsulePolicies, splitPolicies } from "./capsule-options.ts";
-import { ConnectionError, ServiceError } from "./errors.ts";
 import { snakeKeys } from "./key-case.ts";
 import { refuseUnknown } from "./options.ts";
 import type { CallOptions, Request, Transport } from "./transport.ts";
@@ -22,7 +21,7 @@ export interface CreateOptions extends CapsulePolicies {
   wait?: boolean;
   /**
    * Names this creation for 24 hours: a call with the same key and the same options resolves with the same capsule, also in another
-   * process. Default: a random one for each call.
+   * process. Nothing that was made under it is destroyed when the call fails. Default: a random one for each call.
    */
   idempotencyKey?: string;
   signal?: AbortSignal | undefined;
@@ -48,24 +47,23 @@ export async function createOnce<Handle extends Made>(
   refuseUnknown("create", unknown);
   signal?.throwIfAborted();
   const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, ...policies });
-  const request = onceOnly("/v1/capsules", json, idempotencyKey);
+  const sent = { isUnsure: false };
+  const request = { ...onceOnly("/v1/capsules", json, idempotencyKey), sent };
   const ask = async (call: CallOptions) => handleOf(await transport.json<{ id: string }>({ ...request, ...call }));
   let capsule: Handle | undefined;
   try {
     capsule = await ask({ signal });
     return wait ? await capsule.until("running", { signal }) : capsule;
   } catch (error) {
-    const isLeft = idempotencyKey !== undefined && signal?.aborted === true;
-    // The first error says more than one of the removal.
-    if (!isLeft) await remove(capsule, error, () => ask({ timeoutMs: removeMs })).catch(() => {});
+    // A capsule under a key of the caller's own is the caller's. The first error says more than one of the removal.
+    if (idempotencyKey === undefined && (capsule !== undefined || sent.isUnsure))
+      await remove(capsule, () => ask({ timeoutMs: removeMs })).catch(() => {});
     throw error;
   }
 }
 
 /** Destroys a capsule that was made, or may have been: the same request again says which one it is. */
-async function remove(capsule: Made | undefined, error: unknown, again: () => Promise<Made>): Promise<void> {
-  const isUnsent = error instanceof ConnectionError && error.code === "unreachable";
-  if (capsule === undefined && (isUnsent || error instanceof ServiceError)) return;
+async function remove(capsule: Made | undefined, again: () => Promise<Made>): Promise<void> {
   await (capsule ?? (await again())).destroy({ timeoutMs: removeMs });
 }
 

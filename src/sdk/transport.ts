@@ -61,11 +61,13 @@ export interface Request extends CallOptions {
   repeat?: Repeat;
   /** Whether the service answers it without a key. */
   isKeyless?: true;
+  /** Is told when an attempt has failed that the service may have carried out. */
+  sent?: { isUnsure: boolean };
 }
 
 const requestNames: Record<keyof Request, true> = {
   ...{ method: true, path: true, query: true, json: true, body: true, headers: true },
-  ...{ accept: true, repeat: true, isKeyless: true, signal: true, timeoutMs: true },
+  ...{ accept: true, repeat: true, isKeyless: true, sent: true, signal: true, timeoutMs: true },
 };
 
 /** Takes a client's options apart from others. */
@@ -153,6 +155,7 @@ export class Transport {
       try {
         return await this.#attempt(request, read);
       } catch (error) {
+        if (request.sent !== undefined && !isUndone(error)) request.sent.isUnsure = true;
         const delayMs = attempt < this.#retries ? retryDelayMs(error, attempt, repeat) : undefined;
         if (delayMs === undefined) throw error;
         await sleep(delayMs, request.signal);
@@ -193,7 +196,8 @@ export class Transport {
     const { method, json, body } = request;
     const headers: Record<string, string> = { ...request.headers };
     if (this.#apiKey !== undefined) headers["x-api-key"] = this.#apiKey;
-    const init: RequestInit & { duplex?: "half" } = { method, headers, signal };
+    // A redirect would take the key along, to whatever server it names.
+    const init: RequestInit & { duplex?: "half" } = { method, headers, signal, redirect: "error" };
     if (json !== undefined) {
       headers["content-type"] = "application/json";
       init.body = JSON.stringify(json);
@@ -203,6 +207,11 @@ export class Transport {
     }
     return init;
   }
+}
+
+/** Whether the service refused the request, or never had it. */
+function isUndone(error: unknown): boolean {
+  return error instanceof ServiceError || (error instanceof ConnectionError && error.code === "unreachable");
 }
 
 /** A variable of the environment, where the runtime has one; empty counts as unset. */

@@ -4,7 +4,7 @@ import { FakeClock } from "../../test/fakes/fake-clock.ts";
 import { openDatabase } from "../db/database.ts";
 import { IdempotencyRows } from "../db/idempotency-rows.ts";
 import { SecretKey } from "../secret.ts";
-import { idempotencyKeysMax } from "../wire/idempotency.ts";
+import { idempotencyKeysMax, idempotencyMaxBytes } from "../wire/idempotency.ts";
 import { type FirstRequest, Idempotency, type KeyedRequest } from "./idempotency.ts";
 
 const day = 86_400_000;
@@ -89,6 +89,28 @@ test("an answer is kept for 24 hours, and then forgotten", async () => {
   clock.advance(1);
   idempotency.forget();
   assert.equal(count(), 0);
+});
+
+test("of one team 32 MiB of answers are kept; the oldest go first, and the newest stays", async () => {
+  const { database, first, begin, count } = fresh();
+  const long = { status: 201, answer: "x".repeat(idempotencyMaxBytes / 4) };
+  database.exec("BEGIN");
+  for (let i = 0; i < 6; i++) {
+    const request = await first({ key: `key-${i}` });
+    request.keep(long);
+    request.end();
+  }
+  assert.equal(count(), 4);
+  for (const [key, isKept] of [
+    ["key-1", false],
+    ["key-2", true],
+    ["key-5", true],
+  ] as const)
+    assert.equal((await begin({ key })).kept !== undefined, isKept, key);
+  const huge = await first({ key: "huge" });
+  huge.keep({ status: 201, answer: "x".repeat(idempotencyMaxBytes + 1) });
+  assert.equal(count(), 1);
+  database.exec("ROLLBACK");
 });
 
 test(`of one team ${idempotencyKeysMax} are kept; the oldest go first`, async () => {

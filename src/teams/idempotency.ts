@@ -5,7 +5,7 @@
 import type { IdempotencyId, IdempotencyRows } from "../db/idempotency-rows.ts";
 import type { SecretKey } from "../secret.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { idempotencyKeepSec, idempotencyKeysMax } from "../wire/idempotency.ts";
+import { idempotencyKeepSec, idempotencyKeysMax, idempotencyMaxBytes } from "../wire/idempotency.ts";
 
 export interface KeyedRequest extends IdempotencyId {
   /** Equal for bodies that are the same JSON value. */
@@ -19,6 +19,7 @@ export interface KeptAnswer {
 }
 
 const keepMs = idempotencyKeepSec * 1_000;
+const most = { rows: idempotencyKeysMax, bytes: idempotencyMaxBytes };
 
 /** The answer that is kept for a request, or that it is the first one with its key. */
 export type Begun = { first: FirstRequest; kept?: never } | { kept: KeptAnswer; first?: never };
@@ -39,7 +40,7 @@ export class FirstRequest {
 
   /** Keeps the answer. Call it in the transaction of the change. */
   keep(answer: KeptAnswer): void {
-    this.#rows.keep({ ...this.#request, ...answer, keptAt: this.#now() }, idempotencyKeysMax);
+    this.#rows.keep({ ...this.#request, ...answer, keptAt: this.#now() }, most);
   }
 
   /** The kept answer's body becomes `answer`. */

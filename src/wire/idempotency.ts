@@ -5,6 +5,8 @@ import Type from "typebox";
 export const idempotencyKeepSec = 86_400;
 /** Answers that are kept of one team; the oldest go first. */
 export const idempotencyKeysMax = 10_000;
+/** The size of these answers together. */
+export const idempotencyMaxBytes = 32 * 1024 * 1024;
 
 export const idempotencyKeyPattern = "^[!-~]{1,255}$";
 

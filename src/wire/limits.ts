@@ -158,7 +158,8 @@ const fixedLimits = {
   envs_max_bytes: "names and values of a capsule's envs together, UTF-8",
   list_page_max: "capsules of one page of a listing",
   idempotency_keep_sec: "how long the first answer to a request with an Idempotency-Key is kept",
-  idempotency_keys_max: "answers of one team that are kept for their Idempotency-Keys; the oldest go first",
+  idempotency_keys_max:
+    "answers of one team that are kept for their Idempotency-Keys, fewer beyond 32 MiB together; the oldest go first",
   template_name_max_length: "characters of a template's name in a request",
   event_streams_max: "event streams of one team",
   events_kept_max: "events of one team that a client can resume after; fewer, where they are longer than 1 KiB",

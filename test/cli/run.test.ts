@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 import { CommandLine, said } from "./command-line.ts";
 
 const deadline = { timeout: 400_000 };
@@ -50,6 +51,16 @@ test("run destroys the capsule after Ctrl-C, and when nobody reads its output", 
   interrupted.kill("SIGINT");
   await once(interrupted, "close");
   assert.deepEqual(await capsules(), []);
+  const early = line.start(["run", "--rm", "--json", "--", "sleep", "1000"]);
+  await waitFor("the capsule's command runs", async () => {
+    const [made] = await capsules();
+    if (made === undefined) return false;
+    const { json } = await client.call("GET", `/v1/capsules/${made.id}/processes`);
+    return JSON.stringify(json).includes('"sleep"');
+  });
+  early.kill("SIGTERM");
+  await once(early, "close");
+  assert.deepEqual(await capsules(), [], "with --json");
   const unread = line.start(["run", "--rm", "--", "sh", "-c", "while :; do echo up; done"]);
   await said(unread.stdout, /up/);
   unread.stdout.destroy();
@@ -75,6 +86,8 @@ test("usage errors do nothing", deadline, async () => {
     ["run", "--rm", "minimal"],
     ["run", "--memory", "1T", "--", "true"],
     ["create", "a", "-t", "b"],
+    ["create", "-e", "WORD"],
+    ["run", "-e", "WORD", "--", "true"],
   ]) {
     assert.equal((await line.run(args)).code, 2, args.join(" "));
   }
@@ -115,6 +128,12 @@ test("login tries a key and keeps it, and context chooses; variables go first", 
   assert.equal(JSON.parse(await readFile(file, "utf8")).current, "work");
   assert.equal((await elsewhere.run(["context", "nowhere"])).code, 1);
 
+  const mixed = new CommandLine({ CAPSULE_API_KEY: server.apiKey, XDG_CONFIG_HOME: folder });
+  assert.equal((await mixed.run(["ls", "-q"])).code, 0, "the context's address with the variable's key");
+  const foreign = new CommandLine({
+    ...{ CAPSULE_URL: "http://127.0.0.1:1", CAPSULE_DATA: join(folder, "none"), XDG_CONFIG_HOME: folder },
+  });
+  assert.match((await foreign.run(["ls"])).stderr, /no API key/, "a context's key goes to no other address");
   const key = new CommandLine({ CAPSULE_API_KEY: "wrong", XDG_CONFIG_HOME: folder, CAPSULE_URL: server.url });
   assert.equal((await key.run(["ls"])).code, 1, "the variable goes first");
   await writeFile(file, "{");
@@ -127,11 +146,9 @@ test("version prints the program's own, and the server's if it answers", deadlin
   const { client: own, server: theirs } = JSON.parse((await line.run(["version", "--json"])).stdout);
   assert.match(own, /^\d+\.\d+\.\d+/);
   assert.equal(theirs, own);
-  const alone = new CommandLine({
-    CAPSULE_URL: "http://127.0.0.1:9",
-    CAPSULE_API_KEY: server.apiKey,
-    XDG_CONFIG_HOME: folder,
-  });
+  const keyless = new CommandLine({ CAPSULE_URL: server.url, CAPSULE_DATA: join(folder, "none") });
+  assert.equal(JSON.parse((await keyless.run(["version", "--json"])).stdout).server, own);
+  const alone = new CommandLine({ CAPSULE_URL: "http://127.0.0.1:1" });
   const { stdout, code } = await alone.run(["version"]);
   assert.deepEqual([stdout, code], [`client ${own}\nserver does not answer\n`, 0]);
 });

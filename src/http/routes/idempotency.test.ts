@@ -109,7 +109,7 @@ describe("Idempotency-Key", () => {
     const api = new Api();
     for (const key of ["", "a b", "a".repeat(256), "ä"]) {
       const reply = await create(api, key);
-      assert.deepEqual([reply.status, reply.json.error.details], [400, { field: "Idempotency-Key" }], key);
+      assert.deepEqual([reply.status, reply.json.error.details], [400, { field: "idempotency-key" }], key);
     }
     const deep = `${'{"a":'.repeat(100_000)}1${"}".repeat(100_000)}`;
     const headers = { "idempotency-key": "k1", "content-type": "application/json" };
@@ -121,6 +121,26 @@ describe("Idempotency-Key", () => {
       assert.deepEqual([ping.status, ping.headers["idempotent-replayed"]], [204, undefined]);
     }
     assert.equal((await create(api, "a".repeat(255))).status, 201);
+  });
+
+  test("is not accepted with a body that takes long to compare, and is checked behind the body's capsule", async () => {
+    const api = new Api();
+    for (const many of [Array(40_001).fill(0), Object.fromEntries(Array.from({ length: 40_001 }, (_, i) => [i, 0]))]) {
+      const reply = await create(api, "k1", { json: { many } });
+      assert.deepEqual([reply.status, reply.json.error.details], [400, { field: "idempotency-key" }]);
+    }
+    const headers = { "idempotency-key": "a b" };
+    const capture = await api.call("POST", "/v1/snapshots", { json: { sandbox_id: "cl-none" }, headers });
+    assert.equal(capture.status, 404);
+  });
+
+  test("changes nothing of what the query and the body's unknown fields are told", async () => {
+    const api = new Api();
+    for (const _ of [1, 2]) {
+      const reply = await create(api, "k1", { json: { colour: "red" } });
+      assert.deepEqual([reply.status, reply.headers["x-ignored-fields"]], [201, "colour"]);
+      assert.equal((await create(api, "k1", { json: { colour: "red" }, url: "/v1/capsules?more=1" })).status, 400);
+    }
   });
 
   test("a repeat leaves no audit entry: it has changed nothing", async () => {
