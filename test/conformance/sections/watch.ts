@@ -8,6 +8,9 @@ import { refused } from "../refusals.ts";
 import { client } from "../service.ts";
 import { type Message, TestSocket } from "../socket.ts";
 
+/** Without a timeout of its own; the test has a deadline. */
+const unhurried = { timeout: 0 };
+
 export const watch = section(import.meta, "watching a directory", () => {
   let capsule: TestCapsule;
   let marks = 0;
@@ -34,7 +37,7 @@ export const watch = section(import.meta, "watching a directory", () => {
   /** The changes that a script in /data causes. */
   async function told(socket: TestSocket, script: string): Promise<string[]> {
     const mark = `mark-${marks++}`;
-    await capsule.sh(`cd /data && ${script}\n: >/data/${mark}`);
+    await capsule.sh(`cd /data && ${script}\n: >/data/${mark}`, unhurried);
     const lines: string[] = [];
     while (lines.at(-1) !== `create /data/${mark}`) lines.push(short(await socket.any()));
     return lines.slice(0, -1);
@@ -118,8 +121,8 @@ export const watch = section(import.meta, "watching a directory", () => {
     const long = Array(10).fill("x".repeat(240)).join("/");
     await told(socket, `mkdir deep; mkdir -p ${long}; : >${long}/one; : >${long}/two`);
     socket.socket.pause();
-    const script = `import os\nos.chdir('/data/${long}')\nfor n in range(60000): os.chmod(('one', 'two')[n % 2], 0o600)`;
-    await capsule.sh(`python3 -c "${script}"; mkdir /data/deep/later`);
+    const script = `import os\nos.chdir('/data/${long}')\nfor n in range(30000): os.chmod(('one', 'two')[n % 2], 0o600)`;
+    await capsule.sh(`python3 -c "${script}"; mkdir /data/deep/later`, unhurried);
     socket.socket.resume();
     let overflows = 0;
     for (let message = await socket.any(); ; message = await socket.any()) {
@@ -161,12 +164,12 @@ export const watch = section(import.meta, "watching a directory", () => {
     const sockets = await Promise.all(Array.from({ length: most }, () => watched("/data/limit")));
     refused(await client.upgrade(`${capsule.path}/${suffix("/data")}`), 429, "quota_exceeded");
     await Promise.all(sockets.map((socket) => socket[Symbol.asyncDispose]()));
-    await capsule.sh(`mkdir /data/wide && cd /data/wide && seq ${directories} | xargs mkdir`);
+    await capsule.sh(`mkdir /data/wide && cd /data/wide && seq ${directories} | xargs mkdir`, unhurried);
     await waitFor("a place is free", async () => {
       const { status } = await client.upgrade(`${capsule.path}/${suffix("/data/wide", true)}`);
       return status === 400;
     });
-    await capsule.sh("rm -r /data/wide");
+    await capsule.sh("rm -r /data/wide", unhurried);
   });
 
   test("a pause closes with 4409, and nothing is left in the guest", async () => {
