@@ -42,6 +42,7 @@ const matrix: Record<string, Foreign | Own> = {
   // First, because the requests of later tests add entries.
   "GET /v1/audit": { names: "paused", ask: (id) => ({ query: `?capsule=${id}` }) },
   "GET /openapi.json": { own: "the same for all clients" },
+  "GET /sdk.tgz": { own: "the same for all clients" },
   "GET /healthz": { own: "numbers of the whole service" },
   "POST /v1/capsules": { names: "template", ask: (template) => ({ json: { template } }) },
   "GET /v1/capsules": { own: "a list" },
