@@ -300,6 +300,16 @@ describe("an extraction", () => {
     await assert.rejects(extract(tar(), `${outside}/secret/x`), failsWith("not_found"));
   });
 
+  it("takes zeros behind the end mark, as a last block of 16 MiB has, and directories of incremental archives", async () => {
+    const members = [
+      { name: "dumped/", kind: "D", content: "Yf\0\0" },
+      { name: "f", content: "after" },
+    ];
+    await extract(Buffer.concat([tar(...members), Buffer.alloc(16 * 1024 * 1024)]));
+    assert.deepEqual(await fs.readdir(`${dir}/dumped`), []);
+    assert.equal(await fs.readFile(`${dir}/f`, "utf8"), "after");
+  });
+
   it("leaves devices out", async () => {
     await extract(tar({ name: "char", kind: "3" }, { name: "block", kind: "4" }, { name: "file" }));
     assert.deepEqual(await fs.readdir(dir), ["file"]);
@@ -371,7 +381,7 @@ describe("a hostile archive", () => {
     "a cut header": member({ name: "f" }).subarray(0, 300),
     "a cut file": tar({ name: "f", content: Buffer.alloc(5_000) }).subarray(0, 2_000),
     "bytes behind the end mark": Buffer.concat([tar({ name: "f" }), member({ name: "g" })]),
-    "2 MiB of zeros behind the end mark": Buffer.concat([tar({ name: "f" }), Buffer.alloc(2 * 1024 * 1024)]),
+    "65 MiB of zeros behind the end mark": Buffer.concat([tar({ name: "f" }), Buffer.alloc(65 * 1024 * 1024)]),
     "a sparse map beyond the file": tar(pax({ "GNU.sparse.map": "0,1,10,99", "GNU.sparse.size": "50" }), {
       name: "f",
       content: Buffer.alloc(100),

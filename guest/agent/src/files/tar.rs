@@ -42,6 +42,8 @@ pub mod kind {
     pub const GNU_NAME: u8 = b'L';
     pub const GNU_LINK: u8 = b'K';
     pub const GNU_SPARSE: u8 = b'S';
+    /// A directory, with a list of its names as content (`tar --incremental`).
+    pub const GNU_DUMP_DIRECTORY: u8 = b'D';
 }
 
 pub const USTAR_MAGIC: &[u8; 8] = b"ustar\x0000";

@@ -14,8 +14,8 @@ use crate::files::tar::{field, has_checksum, kind, padding, text, Block, BLOCK_B
 
 /// A pax header or a long name.
 const MAX_EXTENSION_BYTES: u64 = 1024 * 1024;
-/// Zeros behind the end mark: tape blocks have up to 512 KiB.
-const MAX_TRAILER_BYTES: u64 = 1024 * 1024;
+/// Zeros behind the end mark: `tar -b` fills its last block with them, whose size is free; tapes have up to 16 MiB.
+const MAX_TRAILER_BYTES: u64 = 64 * 1024 * 1024;
 
 enum State {
     Header,
@@ -234,6 +234,12 @@ impl Reader {
             kind::DIRECTORY => tree.add_directory(name_of(&path)?, attributes),
             kind::FILE | kind::OLD_FILE if is_directory_name => {
                 tree.add_directory(name_of(&path)?, attributes)
+            }
+            kind::GNU_DUMP_DIRECTORY => {
+                tree.add_directory(name_of(&path)?, attributes)?;
+                let size = records.size.map_or_else(|| size_in(block), Ok)?;
+                self.skip(padded(size)?);
+                Ok(())
             }
             kind::SYMLINK => add_symlink(tree, name_of(&path)?, &link, attributes),
             kind::HARD_LINK => add_hard_link(tree, name_of(&path)?, &link),
