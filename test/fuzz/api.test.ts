@@ -80,6 +80,27 @@ const pools = {
   "?wait": ["running", "paused", "error", "nothing"],
   "?timeout": [0, 1, 1, -1, "x"],
   data: ["ZWNobwo=", "AAAA", "!", ""],
+  from: ["/root/file", "/tmp/x", "/root/moved", "/nowhere"],
+  to: ["/root/moved", "/tmp/x", "/root/file", "/root/new/deep"],
+  base: ["/", "/root", "/nowhere"],
+  paths: [["/root"], ["/root/file", "/tmp/x"], ["/etc/passwd"], [], ["relative"], Array(1_001).fill("/root/file")],
+  mode: ["755", "0777", "1755", "8", "", 755],
+  owner: ["root", "nobody", "65534", "no-such-user", ""],
+  group: ["root", "0", "no-such-group"],
+  expires_sec: [1, 60, 604_800, 0, 604_801],
+  labels: [{ a: "1" }, { a: null, b: "2" }, { "": "" }, { a: "x".repeat(300) }, {}],
+  "signed URLs": [] as string[],
+  "?path": ["/root", "/tmp", "/root/file", "/nowhere", "relative"],
+  "?stream": ["both", "stdout", "stderr", "neither"],
+  "?tail": [0, 1, 1_000_000, -1],
+  "?from": ["start", "now", 0, 5, 1e15, "end"],
+  "?offsets": ["1", "0"],
+  "?status": ["running", "paused,stopped", "none", ""],
+  "?label": ["a=1", "a=1=2", "=", "a", ["a=1", "b=2"]],
+  "?name": ["web", "-", ""],
+  "?template": ["minimal", "no-such-template"],
+  "?limit": [1, 1_000, 0, 1_001],
+  "?cursor": ["x", ""],
   cols: [80, 1, 0, 70_000],
   rows: [24, 1, 0, 70_000],
 };
@@ -99,6 +120,18 @@ function weightOf({ method, path, socket }: Operation): number {
   return 12;
 }
 
+/** URLs of the first own capsule, for both methods. */
+async function signUrls(): Promise<void> {
+  pools["signed URLs"] = [];
+  for (const method of ["GET", "PUT"]) {
+    const json = { path: "/root/file", method };
+    const { status, json: answer } = await red.call("POST", `/v1/capsules/${own[0]}/files/url`, { json });
+    if (status !== 200) continue; // another client has destroyed it
+    const { pathname, search } = new URL(answer.url);
+    pools["signed URLs"].push(pathname + search);
+  }
+}
+
 /** Ensures a running capsule, so that requests can succeed. */
 async function ensureCapsule(): Promise<void> {
   const { json } = await red.expect(200, "GET", "/v1/capsules");
@@ -107,7 +140,7 @@ async function ensureCapsule(): Promise<void> {
   own.splice(0, own.length);
   const running = views.filter(({ status }) => status === "running" || status === "starting");
   for (const { id } of [...views, ...running, ...running]) addCapsule(id);
-  if (running.length > 0) return;
+  if (running.length > 0) return await signUrls();
   for (const { id } of views.slice(0, 3)) await red.call("DELETE", `/v1/capsules/${id}`);
   for (let i = 0; i < 3; i++) {
     const { status, json } = await red.call("POST", "/v1/capsules", { json: {} });

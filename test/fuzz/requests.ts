@@ -1,6 +1,8 @@
 /** Random requests to every operation of the OpenAPI document, most of them well-formed, with random errors. */
+import { gzipSync } from "node:zlib";
 import type { Random } from "../conformance/random.ts";
 import type { OpenApi } from "../openapi-contract.ts";
+import { endMark, member } from "../tar.ts";
 import { chance, nastyTexts, type Pools, pick, type Schema, Values } from "./values.ts";
 
 interface Parameter {
@@ -15,6 +17,7 @@ export interface Operation {
   parameters: Parameter[];
   json: Schema | undefined;
   hasForm: boolean;
+  hasArchive: boolean;
   socket: { client?: Schema; server: Schema } | undefined;
 }
 
@@ -42,6 +45,7 @@ export function operationsOf(document: OpenApi): Operation[] {
       parameters: described.parameters ?? [],
       json: described.requestBody?.content["application/json"]?.schema,
       hasForm: described.requestBody?.content["multipart/form-data"] !== undefined,
+      hasArchive: described.requestBody?.content["application/x-tar"] !== undefined,
       socket: described["x-websocket"],
     })),
   );
@@ -113,6 +117,8 @@ export class Requests {
 
   #path({ path, parameters }: Operation): string {
     const random = this.#random;
+    const signed = this.#pools["signed URLs"] as readonly string[];
+    if (path.endsWith("/files/signed") && signed.length > 0 && chance(random, 80)) return this.#changed(signed);
     const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => this.#segment(name));
     const query = parameters
       .filter((each) => each.in === "query" && (each.name === "timeout" || chance(random, 60)))
@@ -120,6 +126,15 @@ export class Requests {
     if (chance(random, 3)) query.push(encoded(pick(random, nastyTexts)));
     const whole = query.length === 0 ? filled : `${filled}?${query.join("&")}`;
     return chance(random, 2) ? whole + pick(random, ["/", "/%", "/%zz", "//", "/..", "/%2e%2e/", "/;a=b"]) : whole;
+  }
+
+  /** One of the URLs, sometimes with another byte. */
+  #changed(urls: readonly string[]): string {
+    const random = this.#random;
+    const url = pick(random, urls);
+    if (!chance(random, 30)) return url;
+    const at = 1 + random.below(url.length - 1);
+    return url.slice(0, at) + pick(random, ["0", "A", "&", "%00", ""]) + url.slice(at + 1);
   }
 
   #segment(name: string): string {
@@ -131,6 +146,9 @@ export class Requests {
   #body(operation: Operation): { bytes: Buffer; type?: string } | undefined {
     const random = this.#random;
     if (operation.hasForm) return { bytes: this.#form(), type: `multipart/form-data; boundary=${boundary}` };
+    if (operation.hasArchive) return { bytes: this.#archive(), type: "application/x-tar" };
+    if (operation.path.endsWith("/files/signed") && operation.method === "PUT")
+      return { bytes: Buffer.from(random.bytes(random.size(30_000))), type: "application/octet-stream" };
     if (operation.json === undefined && !chance(random, 3)) return undefined;
     if (chance(random, 3)) return undefined;
     const text = JSON.stringify(this.#values.of(operation.json ?? {})) ?? "";
@@ -154,6 +172,22 @@ export class Requests {
       () => Buffer.from(text, "utf16le").toString("latin1"),
       () => "",
     ])();
+  }
+
+  /** A tar of random members, sometimes compressed, sometimes damaged. */
+  #archive(): Buffer {
+    const random = this.#random;
+    const members = Array.from({ length: random.size(6) }, () => {
+      const name = pick(random, ["f", "d/", "d/f", "link", "link/f", "../f", "/root/f", "x".repeat(300), ""]);
+      const kind = pick(random, ["0", "0", "0", "1", "2", "3", "5", "6", "D", "K", "L", "S", "V", "g", "x", "\0", "?"]);
+      const link = pick(random, ["", "f", "d", "..", "/etc/passwd"]);
+      const content = pick(random, ["", "9 path=a\n", "18 GNU.sparse.x=1\n", "text".repeat(random.size(500))]);
+      return member({ name, kind, link, content });
+    });
+    const tar = Buffer.concat(chance(random, 5) ? members : [...members, endMark]);
+    const whole = chance(random, 30) ? gzipSync(tar) : tar;
+    if (chance(random, 20)) whole[random.below(whole.length)] = random.below(256);
+    return chance(random, 5) ? whole.subarray(0, random.below(whole.length)) : whole;
   }
 
   #form(): Buffer {
