@@ -12,7 +12,7 @@ async function setUp(t: TestContext) {
   const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
   t.after(() => api.app.close());
   const id = await api.capsule("running");
-  const { files } = new Client({ url, apiKey: keys.red }).capsule(id);
+  const { files } = new Client({ url, apiKey: keys.red, retries: 0 }).capsule(id);
   return { api, id, files, guest: () => api.agent(id).watches.at(-1)! };
 }
 
