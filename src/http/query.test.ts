@@ -5,10 +5,12 @@ import { Api } from "../../test/api.ts";
 let api: Api;
 let id: string;
 let paused: string;
+let stopped: string;
 before(async () => {
   api = new Api();
   id = await api.capsule();
   paused = await api.capsule("paused");
+  stopped = await api.capsule("stopped");
 });
 after(() => api.app.close());
 
@@ -24,7 +26,8 @@ test("every operation of /v1 refuses a parameter that the description does not h
   let asked = 0;
   for (const [path, operations] of Object.entries(paths).filter(isVersioned)) {
     for (const [method, { parameters = [] }] of Object.entries(operations)) {
-      const target = path.replace("{id}", path.endsWith("/resume") ? paused : id).replace(/\{[a-z_]+\}/g, "x");
+      const one = path.endsWith("/resume") ? paused : path.endsWith("/start") ? stopped : id;
+      const target = path.replace("{id}", one).replace(/\{[a-z_]+\}/g, "x");
       const isForm = path.endsWith("/write");
       const body = { headers: { "content-type": isForm ? "multipart/form-data; boundary=b" : "application/json" } };
       const more =

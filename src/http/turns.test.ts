@@ -87,7 +87,7 @@ for (const [what, text, expected] of [
     const api = new Api({ refused_keys_per_sec: 1, open_requests_per_sec: 1 });
     const turn = countTurns(t);
     const turns: number[] = [];
-    api.app.server.on("request", (_request: IncomingMessage, response: ServerResponse) => {
+    api.app.server.prependListener("request", (_request: IncomingMessage, response: ServerResponse) => {
       t.mock.method(response, "writeHead", (...given: [number]) => {
         turns.push(turn());
         return ServerResponse.prototype.writeHead.apply(response, given);
