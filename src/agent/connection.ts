@@ -77,8 +77,8 @@ export interface ConnectOptions {
   silenceMs?: number | undefined;
 }
 
-/** The signal of the image's `poweroff` to process 1, for an agent without HALT. */
-const powerOff: Command = { cmd: "/bin/sh", args: ["-c", "kill -38 1"] };
+/** For an agent without HALT: its own image knows the signal that it powers off by. */
+const powerOff: Command = { cmd: "/bin/sh", args: ["-c", "sync; poweroff"] };
 
 /**
  * Connects to an agent's UNIX socket and waits for a guest that is still booting. Rejects with

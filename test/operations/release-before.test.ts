@@ -93,7 +93,15 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
 
     const client = await Client.connect(server.url, server.apiKey);
     const [capsules, ...others] = sawBefore;
-    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {} }));
+    const policies = {
+      on_timeout: "pause",
+      lifetime_sec: 0,
+      expires_at: null,
+      on_expiry: "destroy",
+      retention_sec: 0,
+      auto_resume: false,
+    };
+    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {}, ...policies }));
     assert.deepEqual(await seen(client), [capsulesNow, ...others], "as before, with the fields that are new");
     await client.as(made.valid).expect(200, "GET", "/v1/limits");
     await client.as(made.revoked).expect(401, "GET", "/v1/limits");
