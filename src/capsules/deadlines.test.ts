@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { beginExec, type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { soonestQuery } from "../db/deadline-rows.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { PolicyChange } from "./settings.ts";
@@ -402,6 +403,38 @@ test("10 000 deadlines cost a statement when one is due, none before, and one ti
   const plan = database.prepare(`EXPLAIN QUERY PLAN ${soonestQuery}`).all(1, 1);
   assert.match(JSON.stringify(plan), /capsules_by_deadline/);
   assert.doesNotMatch(JSON.stringify(plan), /TEMP B-TREE/);
+});
+
+test("a team whose pauses take long holds up no other team's deadlines, at a start neither", async () => {
+  for (const isStart of [false, true]) {
+    const service = fakeService();
+    const theirs = { ...service, team: service.other };
+    for (let count = 0; count < 40; count++) await running(service, 0, { lifetimeSec: 60, onExpiry: "pause" });
+    const id = await running(theirs, 0, { lifetimeSec: 61 });
+    const saves: (() => void)[] = [];
+    service.host.before = (verb) => {
+      if (verb === "save") return new Promise<void>((resolve) => void saves.push(resolve));
+    };
+    let next = service;
+    if (isStart) {
+      await service.capsules.close(0);
+      service.clock.advance(61_000);
+      const { host, database, clock } = service;
+      next = fakeService({ host, database, clock });
+      await next.recover();
+    } else {
+      service.clock.advance(60_000);
+      service.clock.advance(1_000);
+    }
+    await waitFor(
+      "the other team's capsule is gone",
+      () => statusOf({ ...next, team: service.other }, id) === undefined,
+    );
+    assert.equal(saves.length, 16, `of the first team, at a start: ${isStart}`);
+    service.host.before = () => {};
+    for (const save of saves) save();
+    await settle(next);
+  }
 });
 
 test("a service whose capsules have no deadline arms no timer", async () => {

@@ -4,7 +4,8 @@
  *
  * One timer looks once a second while any row has a deadline, and reads an index only when one may be due.
  */
-import type { DeadlineRow, DeadlineRows } from "../db/deadline-rows.ts";
+import { Counts } from "../counts.ts";
+import type { DeadlineRows } from "../db/deadline-rows.ts";
 import type { Log } from "../log.ts";
 import type { DeadlineAction } from "../wire/capsule.ts";
 import type { Adoptions } from "./adoptions.ts";
@@ -17,7 +18,7 @@ import type { Capsule, CapsuleStore } from "./store.ts";
 
 export interface DeadlinesOptions {
   store: Pick<CapsuleStore, "get" | "subscribe">;
-  rows: Pick<DeadlineRows, "soonest">;
+  rows: Pick<DeadlineRows, "soonest" | "due">;
   idle: Pick<Idle, "passed" | "passedAt" | "pauseFailed">;
   adoptions: Pick<Adoptions, "has">;
   clock: Clock;
@@ -35,8 +36,10 @@ interface Due {
 const tickMs = 1_000;
 /** Time until an action that failed is tried again. */
 const retryMs = 30_000;
-/** Changes under way at once. */
-const actingMax = 64;
+/** Changes of one team under way at once: a team whose pauses take long holds up no other team's deadlines. */
+const actingMax = 16;
+/** Time until a capsule is looked at again that is being changed or adopted: its deadline waits, and hides no later one. */
+const busyMs = 2_000;
 /** A larger step of the wall clock delays what destroys, since the clock may be set right soon. */
 const stepMs = 3_600_000;
 const afterStepMs = 60_000;
@@ -44,8 +47,10 @@ const afterStepMs = 60_000;
 export class Deadlines implements RunPolicy {
   readonly #options: DeadlinesOptions;
   readonly #acting = new Set<string>();
-  /** Capsules with a deadline that had passed at the start, the earliest first. */
-  readonly #queue = new Set<string>();
+  /** The number of those by team. */
+  readonly #actingOf = new Counts();
+  /** Capsules with a deadline that had passed at the start and that wait for others of their team, the earliest first. */
+  readonly #queues = new Map<string, Set<string>>();
   /** Monotonic milliseconds until which a capsule is left alone: its action has failed, or waits for a steady clock. */
   readonly #later = new Map<string, number>();
   /** The next deadline in the rows is not earlier, in epoch milliseconds. */
@@ -73,25 +78,34 @@ export class Deadlines implements RunPolicy {
 
   /** Acts on all that has passed, in the order of the times. */
   release(): void {
-    const { rows, idle, clock } = this.#options;
+    const { store, rows, idle, clock } = this.#options;
     this.#isHeld = false;
     if (this.#isClosed) return;
-    const [now, passed] = [clock.now(), idle.passed()];
-    const due = rows.soonest(Number.MAX_SAFE_INTEGER, now);
-    for (const { id } of [...passed, ...due].sort((a, b) => a.dueAt - b.dueAt)) this.#queue.add(id);
-    this.#beginQueued();
+    const passed = idle.passed().flatMap((each) => {
+      const teamId = store.get(each.id)?.teamId;
+      return teamId === undefined ? [] : [{ ...each, teamId }];
+    });
+    const due = rows.soonest(Number.MAX_SAFE_INTEGER, clock.now());
+    for (const { id, teamId } of [...passed, ...due].sort((a, b) => a.dueAt - b.dueAt)) {
+      if (this.#actingOf.of(teamId) < actingMax) this.#begin(id, teamId);
+      else this.#queues.set(teamId, (this.#queues.get(teamId) ?? new Set()).add(id));
+    }
     this.#expect();
   }
 
   /** For the idle timer. Rejects when the action fails. */
   async inactive(id: string): Promise<void> {
-    if (this.#isHeld || this.#isClosed || this.#queue.has(id)) return;
+    if (this.#isHeld || this.#isClosed || this.#queued().has(id)) return;
     if ((await this.#act(id)) === "later") throw new Error("the clock was set within the last minute");
   }
 
   began(): void {}
   changed(): void {}
-  pauseFailed(): void {}
+
+  /** The change under way has ended. */
+  pauseFailed({ id }: Capsule): void {
+    this.#later.delete(id);
+  }
 
   ended(id: string): void {
     this.#later.delete(id);
@@ -117,8 +131,7 @@ export class Deadlines implements RunPolicy {
     this.#cancel = undefined;
     if (this.#isClosed) return;
     this.#noticeStep();
-    const isFree = !this.#isHeld && this.#queue.size === 0;
-    if (isFree && this.#options.clock.now() >= this.#nextAt) this.#look();
+    if (!this.#isHeld && this.#options.clock.now() >= this.#nextAt) this.#look();
     if (this.#nextAt < Number.POSITIVE_INFINITY) this.#arm();
   }
 
@@ -126,38 +139,43 @@ export class Deadlines implements RunPolicy {
     const { rows, clock, log } = this.#options;
     const [now, ticks] = [clock.now(), clock.ticks()];
     for (const [id, until] of this.#later) if (until <= ticks) this.#later.delete(id);
-    const most = 2 * actingMax + this.#later.size;
-    let soonest: DeadlineRow[];
     try {
-      soonest = rows.soonest(most);
+      this.#nextAt = rows.soonest(1)[0]?.dueAt ?? Number.POSITIVE_INFINITY;
+      if (this.#nextAt > now) return;
+      // A deadline stays in the rows until its change has ended.
+      const except = [...this.#acting, ...this.#later.keys(), ...this.#queued()];
+      for (const { id, teamId } of rows.due(now, { perTeam: actingMax, except })) {
+        if (this.#actingOf.of(teamId) < actingMax) this.#begin(id, teamId);
+      }
     } catch (error) {
       log.error({ err: error }, "deadlines could not be read; it will be tried again");
-      return;
-    }
-    // A deadline stays in the rows until its change has ended.
-    this.#nextAt = soonest[0]?.dueAt ?? Number.POSITIVE_INFINITY;
-    for (const { id, dueAt } of soonest) {
-      if (dueAt > now || this.#acting.size >= actingMax) break;
-      if (!this.#later.has(id)) this.#begin(id);
     }
   }
 
-  #beginQueued(): void {
-    for (const id of this.#queue) {
-      if (this.#acting.size >= actingMax) return;
-      this.#queue.delete(id);
-      this.#begin(id);
-    }
+  #queued(): Set<string> {
+    return new Set([...this.#queues.values()].flatMap((queue) => [...queue]));
   }
 
-  #begin(id: string): void {
+  #beginQueued(teamId: string): void {
+    const queue = this.#queues.get(teamId) ?? new Set();
+    for (const id of queue) {
+      if (this.#actingOf.of(teamId) >= actingMax) return;
+      queue.delete(id);
+      this.#begin(id, teamId);
+    }
+    this.#queues.delete(teamId);
+  }
+
+  #begin(id: string, teamId: string): void {
     if (this.#acting.has(id)) return;
     this.#acting.add(id);
+    this.#actingOf.add(teamId);
     this.#act(id)
       .catch((error: unknown) => this.#fail(id, error))
       .finally(() => {
         this.#acting.delete(id);
-        if (!this.#isClosed) this.#beginQueued();
+        this.#actingOf.subtract(teamId);
+        if (!this.#isClosed) this.#beginQueued(teamId);
       });
   }
 
@@ -173,7 +191,11 @@ export class Deadlines implements RunPolicy {
   async #act(id: string): Promise<"later" | undefined> {
     const { store, adoptions, clock, act } = this.#options;
     const row = store.get(id);
-    if (row === undefined || row.intent !== null || adoptions.has(id)) return undefined;
+    if (row === undefined) return undefined;
+    if (row.intent !== null || adoptions.has(id)) {
+      this.#later.set(id, clock.ticks() + busyMs);
+      return undefined;
+    }
     const due = this.#earliest(row);
     if (due === undefined) return undefined;
     this.#noticeStep();

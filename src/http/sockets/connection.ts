@@ -11,6 +11,8 @@ import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
 import { type Message, MessageLine } from "./message-line.ts";
 
+/** The code of a WebSocket whose client sent no close frame. */
+const brokenOff = 1006;
 const keepaliveMs = 30_000;
 /** While a client is not read, only a failed ping shows that it has left. */
 const pausedPingMs = 5_000;
@@ -80,7 +82,10 @@ export class Connection {
       this.#messages.take({ data: data as Buffer, isBinary });
     });
     socket.on("error", () => {}); // "close" follows
-    socket.on("close", () => this.#end());
+    socket.on("close", (code) => {
+      if (code === brokenOff) this.#end();
+      else this.#messages.finish(() => this.#end());
+    });
   }
 
   get isOpen(): boolean {

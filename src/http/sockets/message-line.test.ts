@@ -65,7 +65,25 @@ test("messages of a WebSocket stay in order, one in a turn, and its client is re
   assert.equal(handled.at(-1), "b5");
 });
 
-test("a message that waits while its WebSocket is closed is never handled", async (t) => {
+test("messages that wait while their client closes in order are handled, one in a turn, before the end", async () => {
+  const { handled, open } = lines();
+  open("a").take(1, 1 << 20);
+  const { line, take, transport } = open("b");
+  take(1, 1 << 20);
+  for (const number of [2, 3]) take(number);
+  transport.emit("close");
+  let isDone = false;
+  line.finish(() => {
+    isDone = true;
+  });
+  for (const expected of [["b1"], ["b1", "b2"], ["b1", "b2", "b3"]]) {
+    assert.deepEqual([handled.slice(1), isDone], [expected, false]);
+    await nextTurn();
+  }
+  assert.deepEqual([handled.length, isDone], [4, true]);
+});
+
+test("a message that waits while its WebSocket is closed by the server, or broken off, is never handled", async (t) => {
   const { pass } = steadyClock(t);
   const { turns, handled, calls, open } = lines();
   const [first, closed, gone] = [open("a"), open("b"), open("c")];

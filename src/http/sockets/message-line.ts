@@ -30,6 +30,7 @@ export class MessageLine {
   #waiting: Message[] = [];
   #isHeld = false;
   #isClosed = false;
+  #isFinishing = false;
 
   constructor(options: MessageLineOptions) {
     this.#options = options;
@@ -41,6 +42,25 @@ export class MessageLine {
     if (this.#waiting.length === 1) this.#enter(message);
   }
 
+  /**
+   * For a client that has closed its WebSocket in order: what it sent before is handled, one message in a turn of the loop, and then
+   * `done` is called, unless `close` is.
+   */
+  finish(done: () => void): void {
+    this.#isFinishing = true;
+    const next = () => {
+      if (this.#isClosed) return;
+      const message = this.#waiting.shift();
+      if (message === undefined) {
+        done();
+        return;
+      }
+      this.#options.handle(message);
+      setImmediate(next);
+    };
+    next();
+  }
+
   /** Handles no further message. */
   close(): void {
     this.#isClosed = true;
@@ -48,6 +68,7 @@ export class MessageLine {
   }
 
   #enter(message: Message): void {
+    if (this.#isFinishing) return;
     const { turns, teamId, ending, hold } = this.#options;
     const { length } = message.data;
     if (length < largeMessageBytes) {
@@ -61,7 +82,7 @@ export class MessageLine {
   }
 
   #handle(message: Message): void {
-    if (this.#isClosed) return;
+    if (this.#isClosed || this.#isFinishing) return;
     this.#options.handle(message);
     this.#waiting.shift();
     const [next] = this.#waiting;
