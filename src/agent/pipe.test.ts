@@ -5,6 +5,7 @@ import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { countTurns } from "../../test/count-turns.ts";
 import { Pipe } from "./pipe.ts";
 
 const idleReader = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
@@ -77,6 +78,36 @@ async function readsPerTurn(t: TestContext, workMs: number): Promise<number[]> {
 test("a guest that takes much time is read once per tick of the event loop", async (t) => {
   const turns = await readsPerTurn(t, 2);
   assert.equal(Math.max(...turns), 1);
+});
+
+test("of many guests that take much time eight are read in one tick, and all in turn", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "pipe-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "guest.sock");
+  const server = createServer((guest) => void guest.write(Buffer.alloc(16_384, 1))).listen(path);
+  await once(server, "listening");
+  let nowMs = 0;
+  t.mock.method(performance, "now", () => nowMs);
+  const turn = countTurns(t);
+  const piece = Buffer.alloc(1_024);
+  const [reads, left] = [new Map<number, number>(), new Map<number, number>()];
+  const { promise: done, resolve } = Promise.withResolvers<void>();
+  const pipes = Array.from({ length: 40 }, (_, index) => {
+    left.set(index, 16);
+    const filled = () => {
+      nowMs += 1;
+      // The first read of a pipe comes when its guest has written, the others when the line lets it.
+      if (left.get(index)! < 16) reads.set(turn(), (reads.get(turn()) ?? 0) + 1);
+      left.set(index, left.get(index)! - 1);
+      if (left.get(index) === 0) left.delete(index);
+      if (left.size === 0) resolve();
+    };
+    return new Pipe(path, { ...idleReader, space: () => piece, filled });
+  });
+  await done;
+  for (const pipe of pipes) pipe.destroy();
+  server.close();
+  assert.ok(Math.max(...reads.values()) <= 8, `${[...reads.values()]}`);
 });
 
 test("a guest that takes little time is read more often", async (t) => {

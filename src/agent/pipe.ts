@@ -19,6 +19,25 @@ export interface PipeReader {
 const congestionBytes = 262_144;
 /** Time for which a pipe is read in one tick of the event loop; the last read may exceed it. */
 const tickShareMs = 0.5;
+/** Pipes that have used up their time and are read again in one tick. */
+const resumedPerTick = 8;
+
+/** Pipes that have used up their time, in line: however many guests flood, a tick of the loop pays for eight of them. */
+class Line {
+  #waiting: (() => void)[] = [];
+
+  add(resume: () => void): void {
+    this.#waiting.push(resume);
+    if (this.#waiting.length === 1) setImmediate(() => this.#resume());
+  }
+
+  #resume(): void {
+    for (const resume of this.#waiting.splice(0, resumedPerTick)) resume();
+    if (this.#waiting.length > 0) setImmediate(() => this.#resume());
+  }
+}
+
+const line = new Line();
 
 export class Pipe {
   reader: PipeReader;
@@ -28,10 +47,8 @@ export class Pipe {
   #tickMs = 0;
   #isTickOpen = false;
   readonly #endTick = () => {
-    const isPaused = this.#tickMs >= tickShareMs;
     this.#tickMs = 0;
     this.#isTickOpen = false;
-    if (isPaused) this.#socket.resume();
   };
   #cause: Error | undefined;
 
@@ -56,14 +73,16 @@ export class Pipe {
     this.#socket.connect(socketPath);
   }
 
-  /** False stops reading until the next tick. A guest that floods small frames delays all others by its share only. */
+  /** False stops reading until the pipe's turn in the line. A guest that floods small frames delays others by its share only. */
   #mayReadOn(spentMs: number): boolean {
     this.#tickMs += spentMs;
     if (!this.#isTickOpen) {
       this.#isTickOpen = true;
       setImmediate(this.#endTick);
     }
-    return this.#tickMs < tickShareMs;
+    if (this.#tickMs < tickShareMs) return true;
+    line.add(() => this.#socket.resume());
+    return false;
   }
 
   /** True: write no more data until `drained`. Control frames are few and may be written. */
