@@ -196,11 +196,12 @@ export class Capsules {
   ): Promise<T> {
     const { runs, adoptions, observeExec, activity } = this.#options;
     const untilResumed = this.admit(teamId, id, action);
+    const isAdopted = !adoptions.has(id);
     if (untilResumed !== undefined) await untilResumed(); // paused since the request was let in
-    if (adoptions.has(id)) await adoptions.ended(id, action);
-    const untilResumedAgain = this.admit(teamId, id, action);
-    if (untilResumedAgain !== undefined) {
-      await untilResumedAgain(); // the adoption has completed a pause
+    if (!isAdopted) await adoptions.ended(id, action);
+    if (untilResumed !== undefined || !isAdopted) {
+      const untilResumedAgain = this.admit(teamId, id, action); // the adoption has completed a pause
+      if (untilResumedAgain !== undefined) await untilResumedAgain();
       this.permit(teamId, id, action);
     }
     const guest = runs.guest(id);
@@ -239,10 +240,13 @@ export class Capsules {
 
   /** Resolves when everything is durable. Throws "agent_error" or "no_space", and then the capsule is still running. */
   async pause(teamId: string, id: string): Promise<CapsuleView> {
-    const adoption = this.adoption(teamId, id, "pause");
-    if (adoption !== undefined) await adoption;
-    const row = this.permit(teamId, id, "pause");
-    return this.#view(await this.#options.transitions.pause(this.#options.store.setIntentUnsynced(row, "pause")));
+    const { adoptions, transitions, store } = this.#options;
+    let row = this.permit(teamId, id, "pause");
+    if (adoptions.has(id)) {
+      await adoptions.ended(id, "pause");
+      row = this.permit(teamId, id, "pause");
+    }
+    return this.#view(await transitions.pause(store.setIntentUnsynced(row, "pause")));
   }
 
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
