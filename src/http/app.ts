@@ -32,6 +32,7 @@ import { logResponses } from "./log.ts";
 import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { handleOneByOne } from "./pipelining.ts";
+import { parseQuery } from "./query.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
 import type { App } from "./route.ts";
 import type { RouteContext } from "./section.ts";
@@ -137,7 +138,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     keepAliveTimeout: connections.keylessKeepAliveMs,
     return503OnClosing: false,
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
-    routerOptions: { maxParamLength: headersMaxBytes },
+    routerOptions: { maxParamLength: headersMaxBytes, querystringParser: parseQuery },
     ...transport(certificate),
     frameworkErrors: (error, request, reply) => {
       watchBody(request, reply);

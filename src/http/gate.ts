@@ -179,6 +179,9 @@ function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: Kno
   return () => void reply.code(204).send();
 }
 
+/** A longer path, which takes long to compare, is taken for an unknown one. */
+const pathMaxLength = 2_048;
+
 /** The methods of each registered path: distinguishes a wrong method (405) from a wrong path (404). */
 class KnownPaths {
   readonly #paths = new Map<string, { pattern: RegExp; methods: Set<string> }>();
@@ -190,6 +193,7 @@ class KnownPaths {
   }
 
   methodsOf(path: string): string[] | undefined {
+    if (path.length > pathMaxLength) return undefined;
     const matching = [...this.#paths.values()].filter(({ pattern }) => pattern.test(path));
     return matching.length === 0 ? undefined : matching.flatMap(({ methods }) => [...methods]).sort();
   }

@@ -13,7 +13,7 @@ import type { Services } from "./services.ts";
 const keyForm = new RegExp(idempotencyKeyPattern);
 
 /** Values in a body: more than any that is accepted has, and some milliseconds to put in order. */
-const valuesMax = 40_000;
+const valuesMax = 20_000;
 
 /** First requests with their keys, until their handlers take them. */
 const waiting = new WeakMap<FastifyRequest, FirstRequest>();
@@ -73,7 +73,7 @@ function hashOf(body: unknown): string {
       if (typeof value !== "object" || value === null) return value;
       values += Object.keys(value).length;
       if (values > valuesMax) throw unusable(`is not accepted with a body of more than ${valuesMax} values`);
-      return Array.isArray(value) ? value : Object.fromEntries(Object.entries(value).toSorted(byName));
+      return Array.isArray(value) ? value : inOrder(value);
     });
     return createHash("sha256")
       .update(text ?? "")
@@ -84,9 +84,14 @@ function hashOf(body: unknown): string {
   }
 }
 
-function byName([a]: [string, unknown], [b]: [string, unknown]): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
+/** Sorts the names alone: with a comparison of its own a sort takes eight times as long. */
+function inOrder(value: object): object {
+  const fields = value as Record<string, unknown>;
+  return Object.fromEntries(
+    Object.keys(fields)
+      .sort()
+      .map((name) => [name, fields[name]]),
+  );
 }
 
 function unusable(why: string): CapsuleError {

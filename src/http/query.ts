@@ -1,4 +1,5 @@
 /** A query has only parameters that its route declares in `schema.querystring`; any other is refused. */
+import { parse } from "node:querystring";
 import type { FastifyRequest, preValidationHookHandler, RouteOptions } from "fastify";
 import Type from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
@@ -6,6 +7,13 @@ import { CapsuleError } from "../wire/errors.ts";
 /** Longest part of a parameter's name in a message. */
 const shownNameMax = 60;
 const noParameters = Type.Object({});
+/** Parameters of a query that are read; more than any path takes. */
+const parametersMax = 64;
+
+/** A query of 16 KiB can have thousands of parameters, and is parsed before its key is looked at. */
+export function parseQuery(text: string): Record<string, unknown> {
+  return parse(text, "&", "=", { maxKeys: parametersMax });
+}
 
 /** For the hook `onRoute`. The check comes behind those of key, capsule and state, and before those of the body's fields. */
 export function closeQuery(route: RouteOptions): void {
