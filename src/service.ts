@@ -192,7 +192,7 @@ function applyPolicies(
 function buildLimits({ records, host, clock, log, quotas: limits }: ServiceOptions, runs: Runs) {
   const { capsuleRows, templateRows, store, audit } = records;
   const diskUse = new DiskUse({
-    ids: () => capsuleRows.all().map((row) => row.id),
+    ids: () => [...capsuleRows.teams().keys()], // not the rows: labels are large
     measure: (id) => host.diskBytes(id),
   });
   const quotas = new Quotas({

@@ -20,19 +20,13 @@ import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
-import { encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
+import { changesNothing, encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 import { UrlSecrets } from "./url-secrets.ts";
-import { type CapsuleView, viewOf } from "./view.ts";
+import { type CapsuleView, type ViewTurn, viewOf } from "./view.ts";
 
 export type { CapsuleView, CreateRequest };
-
-export interface ViewTurn {
-  items: CapsuleView[];
-  /** Rows that were read for them. */
-  seen: number;
-}
 
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
 export type CaptureCommit<T> = (capsule: CapsuleView, sizeBytes: number) => T;
@@ -135,6 +129,7 @@ export class Capsules {
     const row = store.require(teamId, id);
     const settings = settingsAfter(row, change, clock.now());
     if (settings.name !== row.name) this.#requireFree(teamId, settings.name);
+    if (changesNothing(row, settings)) return this.#view(row);
     const changed = store.set(row, settings);
     runs.changed(changed);
     return this.#view(changed);

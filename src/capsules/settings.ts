@@ -60,6 +60,11 @@ export function settingsAfter(
   };
 }
 
+/** Whether the row has these settings already. */
+export function changesNothing(row: CapsuleSettings, settings: CapsuleSettings): boolean {
+  return (Object.keys(settings) as (keyof CapsuleSettings)[]).every((name) => row[name] === settings[name]);
+}
+
 /** A new lifetime of a running capsule counts from now, that of another one from its next run. */
 function expiryAfter(
   { status, expiresAt }: Pick<Capsule, "status" | "expiresAt">,

@@ -19,3 +19,10 @@ export function viewOf(row: Capsule, lastActiveAt: number | undefined): CapsuleV
     lastActiveAt: lastActiveAt ?? row.lastActiveAt,
   };
 }
+
+/** A part of a list that is made in one turn of the event loop. */
+export interface ViewTurn {
+  items: CapsuleView[];
+  /** Rows that were read for them. */
+  seen: number;
+}

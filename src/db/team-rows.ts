@@ -73,6 +73,7 @@ export class TeamRows {
   readonly #isLive: StatementSync;
   readonly #liveById: StatementSync;
   readonly #keys: StatementSync;
+  readonly #hasKeys: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #forget: StatementSync;
   readonly #maker: StatementSync;
@@ -106,6 +107,9 @@ export class TeamRows {
     this.#liveById = database.prepare(`SELECT ${keySelection} WHERE k.id = :keyId AND ${isLive}`);
     this.#isLive = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND ${isLive}`);
     this.#keys = database.prepare(`SELECT ${keySelection} ORDER BY t.name, k.created_at, k.id`);
+    this.#hasKeys = database.prepare(
+      "SELECT 1 FROM api_keys WHERE team_id = (SELECT id FROM teams WHERE name = ?) LIMIT 1",
+    );
     this.#ofTeam = database.prepare(
       `SELECT ${keySelection} WHERE k.team_id = :teamId AND ${isLive} ORDER BY k.created_at, k.rowid`,
     );
@@ -193,6 +197,11 @@ export class TeamRows {
 
   isLive(keyId: string, now: number): boolean {
     return this.#isLive.get({ keyId, now }) !== undefined;
+  }
+
+  /** Keys that have ended count as long as their rows are kept. */
+  hasKeys(teamName: string): boolean {
+    return this.#hasKeys.get(teamName) !== undefined;
   }
 
   keys(): KeyRow[] {

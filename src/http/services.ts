@@ -13,6 +13,7 @@ export type TeamsService = Pick<
   | "now"
   | "isLive"
   | "onRevoked"
+  | "key"
   | "keysOf"
   | "issueKey"
   | "issueSessionKey"

@@ -169,12 +169,24 @@ export class Teams {
     });
   }
 
+  /** The live key with this id, of any team. */
+  key(keyId: string): KeyView | undefined {
+    const row = this.#rows.liveKeyById(keyId, this.#now());
+    return row === undefined ? undefined : this.#viewOf(row);
+  }
+
   /** The team's live keys, oldest first. */
   keysOf(teamId: string): KeyView[] {
-    return this.#rows.liveKeys(teamId, this.#now()).map((row) => {
-      const { id, label, prefix, createdAt, lastUsedAt, expiresAt, madeBy } = row;
-      return { id, name: label, prefix, createdAt, lastUsedAt: this.#used.get(id) ?? lastUsedAt, expiresAt, madeBy };
-    });
+    return this.#rows.liveKeys(teamId, this.#now()).map((row) => this.#viewOf(row));
+  }
+
+  #viewOf({ id, label, prefix, createdAt, lastUsedAt, expiresAt, madeBy }: KeyRow): KeyView {
+    return { id, name: label, prefix, createdAt, lastUsedAt: this.#used.get(id) ?? lastUsedAt, expiresAt, madeBy };
+  }
+
+  /** Whether the team of this name has, or had lately, a key. */
+  hasKeys(name: string): boolean {
+    return this.#rows.hasKeys(name);
   }
 
   /**
@@ -266,7 +278,7 @@ export class Teams {
  * the key is valid. Returns undefined when the team has keys already.
  */
 export function ensureFirstKey(dataDir: string, teams: Teams): string | undefined {
-  if (teams.keys().some(({ team }) => team === defaultTeam)) return undefined;
+  if (teams.hasKeys(defaultTeam)) return undefined;
   const path = join(dataDir, "api-key");
   const save = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600, flush: true });
   return teams.createKey(teams.ensure(defaultTeam).id, "first", save).key;

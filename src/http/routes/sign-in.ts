@@ -29,8 +29,8 @@ function register(app: App, { services: { teams }, authentication, tickets }: Ro
         response: { 200: Session },
       },
     },
-    ({ identity: { team, teamId, keyId } }, reply) => {
-      const key = teams.keysOf(teamId).find((each) => each.id === keyId);
+    ({ identity: { team, keyId } }, reply) => {
+      const key = teams.key(keyId);
       reply.send({
         team,
         key_id: keyId,
