@@ -86,7 +86,7 @@ export class AutoResumes {
     for (;;) {
       const row = store.get(id);
       if (row === undefined || row.intent === "destroy") throw missing(id);
-      if (!isAwaited(row)) return;
+      if (!isAwaited(row) || row.autoResume === 0) return;
       if (wait.count === 0) {
         this.#leave(id, wait); // the next request begins a wait of its own
         return;
@@ -116,7 +116,7 @@ export class AutoResumes {
   }
 }
 
-/** Paused, being paused, or being resumed. */
+/** Paused, whether it is being resumed or not, or being paused. */
 function isAwaited({ status, intent }: Capsule): boolean {
   return status === "paused" || (status === "running" && intent === "pause");
 }

@@ -49,7 +49,7 @@ export class Deadlines implements RunPolicy {
   readonly #acting = new Set<string>();
   /** The number of those by team. */
   readonly #actingOf = new Counts();
-  /** Capsules with a deadline that had passed at the start and that wait for others of their team, the earliest first. */
+  /** Capsules with a deadline that has passed and that wait for others of their team, in line. */
   readonly #queues = new Map<string, Set<string>>();
   /** Monotonic milliseconds until which a capsule is left alone: its action has failed, or waits for a steady clock. */
   readonly #later = new Map<string, number>();
@@ -88,15 +88,25 @@ export class Deadlines implements RunPolicy {
     const due = rows.soonest(Number.MAX_SAFE_INTEGER, clock.now());
     for (const { id, teamId } of [...passed, ...due].sort((a, b) => a.dueAt - b.dueAt)) {
       if (this.#actingOf.of(teamId) < actingMax) this.#begin(id, teamId);
-      else this.#queues.set(teamId, (this.#queues.get(teamId) ?? new Set()).add(id));
+      else this.#enqueue(id, teamId);
     }
     this.#expect();
   }
 
   /** For the idle timer. Rejects when the action fails. */
   async inactive(id: string): Promise<void> {
-    if (this.#isHeld || this.#isClosed || this.#queued().has(id)) return;
-    if ((await this.#act(id)) === "later") throw new Error("the clock was set within the last minute");
+    const teamId = this.#options.store.get(id)?.teamId;
+    if (teamId === undefined || this.#isHeld || this.#isClosed || this.#acting.has(id)) return;
+    if (this.#actingOf.of(teamId) >= actingMax) {
+      this.#enqueue(id, teamId);
+      return;
+    }
+    this.#enter(id, teamId);
+    try {
+      if ((await this.#act(id)) === "later") throw new Error("the clock was set within the last minute");
+    } finally {
+      this.#leave(id, teamId);
+    }
   }
 
   began(): void {}
@@ -168,15 +178,29 @@ export class Deadlines implements RunPolicy {
 
   #begin(id: string, teamId: string): void {
     if (this.#acting.has(id)) return;
+    this.#enter(id, teamId);
+    this.#act(id)
+      .then((outcome) => {
+        const row = outcome === "later" ? this.#options.store.get(id) : undefined;
+        if (row !== undefined) this.#options.idle.pauseFailed(row);
+      })
+      .catch((error: unknown) => this.#fail(id, error))
+      .finally(() => this.#leave(id, teamId));
+  }
+
+  #enqueue(id: string, teamId: string): void {
+    this.#queues.set(teamId, (this.#queues.get(teamId) ?? new Set()).add(id));
+  }
+
+  #enter(id: string, teamId: string): void {
     this.#acting.add(id);
     this.#actingOf.add(teamId);
-    this.#act(id)
-      .catch((error: unknown) => this.#fail(id, error))
-      .finally(() => {
-        this.#acting.delete(id);
-        this.#actingOf.subtract(teamId);
-        if (!this.#isClosed) this.#beginQueued(teamId);
-      });
+  }
+
+  #leave(id: string, teamId: string): void {
+    this.#acting.delete(id);
+    this.#actingOf.subtract(teamId);
+    if (!this.#isClosed) this.#beginQueued(teamId);
   }
 
   #fail(id: string, error: unknown): void {

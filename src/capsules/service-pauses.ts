@@ -1,6 +1,7 @@
 /** Changes without a request: at deadlines of capsules, and pauses of large ones when the host is short of memory. */
 import { serviceOwner } from "../host/host.ts";
 import type { DeadlineAction } from "../wire/capsule.ts";
+import { type Intent, reviving } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { MemoryPause } from "./memory-watch.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
@@ -20,6 +21,11 @@ export interface ServicePausesOptions {
   onPaused: (teamId: string, id: string, cause: PauseCause) => void;
   /** Called when the service has destroyed a capsule by itself. */
   onDestroyed: (teamId: string, id: string, cause: DeadlineCause) => void;
+}
+
+/** Changes that give a capsule a VM; the others end it. */
+function isStart(intent: Intent): boolean {
+  return intent === "create" || intent === "reboot" || reviving.includes(intent);
 }
 
 export class ServicePauses {
@@ -47,7 +53,7 @@ export class ServicePauses {
     const isEnding = () => {
       const row = store.get(id);
       if (row === undefined) return true;
-      return row.intent === null ? row.status === "paused" : row.intent !== "create" && row.intent !== "resume";
+      return row.intent === null ? row.status === "paused" : !isStart(row.intent);
     };
     if (isEnding()) return "ending";
     if (locks.isLocked(id)) return "refused";

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import type { FakeGuest } from "../../test/fakes/fake-host.ts";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
 import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -218,3 +219,32 @@ for (const [intent, isAlive] of [
     assert.equal((await (intent === "reboot" ? after.capsules.stop(team, id) : after.capsules.start(team, id))).id, id);
   });
 }
+
+test("the memory watch pauses no other capsule less for one that starts or reboots", async () => {
+  for (const how of ["start", "reboot"] as const) {
+    const service = fakeService();
+    const { capsules, host, team, pauses } = service;
+    const id = await running(service);
+    if (how === "start") await capsules.stop(team, id);
+    host.isHanging = true;
+    const guest = host.guests.get(id);
+    const changed = how === "start" ? capsules.start(team, id) : undefined;
+    if (how === "reboot") guest?.endWith({ kind: "reset", reason: "because" });
+    await waitFor(`it is given a VM by ${how}`, () => service.store.get(id)?.intent === how);
+    assert.equal(await pauses.forMemory(id), "refused", how);
+    host.stopHanging();
+    await changed;
+    await service.settled();
+    await waitFor("it runs", () => service.store.get(id)?.intent === null);
+  }
+});
+
+test("a guest that was lost is ended, although its end cannot be recorded", async () => {
+  const service = fakeService();
+  const id = await running(service);
+  const { commit } = service.store;
+  service.store.commit = () => assert.fail("database or disk is full");
+  await end(service, id, "lost");
+  await waitFor("its VM has ended", () => !service.host.guests.has(id));
+  service.store.commit = commit;
+});

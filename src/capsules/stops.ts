@@ -70,8 +70,12 @@ export class Stops {
         log.info({ capsule: id, end: end.kind, reason: end.reason }, "guest ended");
         const isLoop = end.kind === "reset" && !this.#resets.note(id);
         runs.end(id, guest, isLoop ? "error" : runEnds[end.kind]);
-        const row = this.#record(id, isLoop ? { kind: "lost", reason: this.#resets.reason } : end);
-        await this.#end(id, guest);
+        let row: Capsule | undefined;
+        try {
+          row = this.#record(id, isLoop ? { kind: "lost", reason: this.#resets.reason } : end);
+        } finally {
+          await this.#end(id, guest);
+        }
         if (row?.intent === "reboot") void this.#options.reboot(row); // it waits for this lock
       })
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));

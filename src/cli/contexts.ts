@@ -29,7 +29,7 @@ export function readContexts(): Contexts {
   try {
     text = readFileSync(contextsFile(), "utf8");
   } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? ""))
+    if (["ENOENT", "ENOTDIR", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? ""))
       return { current: null, contexts: {} };
     throw new Failure(`${contextsFile()} cannot be read: ${(error as Error).message}`);
   }

@@ -126,6 +126,22 @@ test("requests on a capsule that is being paused wait for the pause, and for one
   assert.equal(resumes, 1);
 });
 
+test("auto_resume that is taken away while the pause is under way resumes nothing", async () => {
+  await capsules.resume("team-red", id);
+  resumes = 0;
+  const saving = Promise.withResolvers<void>();
+  host.moment = () => saving.promise;
+  const pausing = api.call("POST", `${path}/pause`);
+  await waitFor("the pause is under way", () => service.store.get(id)?.intent === "pause");
+  const asked = exec();
+  await waitFor("it waits", () => service.autoResumes.waiting(id) === 1);
+  assert.equal((await api.call("PATCH", path, { json: { auto_resume: false } })).status, 200);
+  host.moment = () => Promise.resolve();
+  saving.resolve();
+  assert.equal((await pausing).json.status, "paused");
+  assert.deepEqual([(await asked).status, resumes], [409, 0]);
+});
+
 test("a pause that fails leaves nothing to resume", async () => {
   await capsules.resume("team-red", id);
   resumes = 0;

@@ -18,6 +18,7 @@ function guest(halt: (termMs: number) => Promise<void>) {
     id: "cl-x",
     agent,
     vm: { ended: ended.promise },
+    resumeMonitoring: async () => void calls.push("reached"),
     suspendMonitoring: () => calls.push("suspended"),
     settleDisk: async () => void calls.push("settled"),
   };
@@ -30,13 +31,13 @@ const { signal } = new AbortController();
 test("the disk is settled when the guest has powered off, and the agent's last half second is part of the grace", async () => {
   const { live, calls, powerOff } = guest(async () => powerOff());
   await shutDown(live, stopGraceMs, signal);
-  assert.deepEqual(calls, ["suspended", ["halt", 9_500], "settled"]);
+  assert.deepEqual(calls, ["reached", "suspended", ["halt", 9_500], "settled"]);
 });
 
 test("an agent that refuses or cannot be reached does not delay the stop", async () => {
   const { live, calls } = guest(() => Promise.reject(new CapsuleError("agent_error", "no connection")));
   await shutDown(live, 100, signal);
-  assert.deepEqual(calls, ["suspended", ["halt", 0], "settled"]);
+  assert.deepEqual(calls, ["reached", "suspended", ["halt", 0], "settled"]);
 });
 
 for (const [what, halt] of [
@@ -57,11 +58,23 @@ for (const [what, halt] of [
   });
 }
 
+test("a guest that is being reconnected to is told when it can be reached, within the time of the stop", async () => {
+  const { live, calls, powerOff } = guest(async () => powerOff());
+  const reached = Promise.withResolvers<void>();
+  live.resumeMonitoring = () => reached.promise;
+  const done = shutDown(live, stopGraceMs, signal);
+  await new Promise(setImmediate);
+  assert.deepEqual(calls, []);
+  reached.resolve();
+  await done;
+  assert.deepEqual(calls, ["suspended", ["halt", 9_500], "settled"]);
+});
+
 test("a destroy ends the waiting, and nothing is written any more", async () => {
   const abort = new AbortController();
   const { live, calls } = guest(() => never);
   const done = shutDown(live, stopGraceMs, abort.signal);
   abort.abort(new Error("destroyed"));
   await done;
-  assert.deepEqual(calls, ["suspended", ["halt", 9_500]]);
+  assert.deepEqual(calls, ["reached", "suspended", ["halt", 9_500]]);
 });

@@ -13,8 +13,9 @@ const syncMs = 20_000;
  * its disk has what it had written. Never rejects.
  */
 export async function shutDown(live: LiveGuest, graceMs: number, signal: AbortSignal): Promise<void> {
-  live.suspendMonitoring();
   const halt = async () => {
+    await live.resumeMonitoring(); // after a reconnect under way
+    live.suspendMonitoring();
     await live.agent.halt(Math.max(0, graceMs - killMs));
     await live.vm.ended;
   };

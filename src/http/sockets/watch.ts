@@ -1,24 +1,24 @@
 /** Tells the changes below a directory of a capsule. */
 import type { ChangeSink, ChangeStream } from "../../agent/agent.ts";
+import { AgentFailure } from "../../agent/failure.ts";
 import { Counts } from "../../counts.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import { WatchQuery, WatchServerMessage } from "../../wire/file-watch.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails, recordStart } from "../audit-trail.ts";
-import { onClientGone } from "../client-gone.ts";
+import { guestReplyMs, requestSignal } from "../client-gone.ts";
 import { checkPath } from "../guest-path.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { socketMessages } from "./upgrades.ts";
-
-/** Messages in a turn of the event loop. */
-const turnMessages = 64;
+import { messagesAtOnce, WatchTurns } from "./watch-turns.ts";
 
 export const watchSocketSection: Section = { chapter: "Files", register };
 
 function register(app: App, { services: { capsules, audit }, limits, sockets }: RouteContext): void {
   const watches = new Counts();
+  const turns = new WatchTurns();
   const enter = (id: string) => {
     if (watches.of(id) >= limits.watches_max) {
       const message = `capsule ${id} has ${watches.of(id)} watches open, as many as it may`;
@@ -65,7 +65,11 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
               recordStart(audit, request, query.path);
               return connection;
             },
-            (cancel) => onClientGone(reply, cancel),
+            (cancel) =>
+              requestSignal(reply, guestReplyMs).addEventListener("abort", (event) =>
+                cancel((event.target as AbortSignal).reason),
+              ),
+            (send) => turns.enter(identity.teamId, send),
           );
         } finally {
           watches.subtract(params.id);
@@ -79,7 +83,8 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
 function watched(
   watch: (sink: ChangeSink) => ChangeStream,
   accept: () => Connection,
-  onAbandoned: (cancel: () => void) => void,
+  onAbandoned: (cancel: (reason: Error) => void) => void,
+  inTurn: (send: () => number) => void,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     let relay: ChangeRelay | undefined;
@@ -87,7 +92,7 @@ function watched(
       watching() {
         try {
           const connection = accept();
-          relay = new ChangeRelay(connection, stream);
+          relay = new ChangeRelay(connection, stream, inTurn);
           connection.handle(relay);
           relay.begin();
           resolve(connection.closed);
@@ -99,10 +104,10 @@ function watched(
       available: () => relay?.pump(),
       failed: (error) => (relay === undefined ? reject(error) : relay.failed(error)),
     });
-    onAbandoned(() => {
+    onAbandoned((reason) => {
       if (relay !== undefined) return;
       stream.cancel();
-      reject(new Error("the client hung up"));
+      reject(reason);
     });
   });
 }
@@ -111,12 +116,14 @@ function watched(
 class ChangeRelay implements ConnectionHandlers {
   readonly #connection: Connection;
   readonly #stream: ChangeStream;
+  readonly #inTurn: (send: () => number) => void;
   /** `pump` will be called. */
   #isPending = false;
 
-  constructor(connection: Connection, stream: ChangeStream) {
+  constructor(connection: Connection, stream: ChangeStream, inTurn: (send: () => number) => void) {
     this.#connection = connection;
     this.#stream = stream;
+    this.#inTurn = inTurn;
   }
 
   begin(): void {
@@ -125,15 +132,37 @@ class ChangeRelay implements ConnectionHandlers {
   }
 
   pump(): void {
-    for (let sent = 0; this.#connection.isOpen && !this.#isPending; sent++) {
-      if (this.#connection.isBehind) this.#connection.onceDrained(this.#later());
-      else if (sent === turnMessages) setImmediate(this.#later());
-      else if (!this.#sendNext()) return;
+    if (!this.#connection.isOpen || this.#isPending) return;
+    this.#isPending = true;
+    this.#inTurn(() => {
+      this.#isPending = false;
+      return this.#sendSome();
+    });
+  }
+
+  /** How many were sent. `pump` follows where there may be more. */
+  #sendSome(): number {
+    let sent = 0;
+    while (this.#connection.isOpen && sent < messagesAtOnce) {
+      if (this.#connection.isBehind) {
+        this.#isPending = true;
+        this.#connection.onceDrained(() => {
+          this.#isPending = false;
+          this.pump();
+        });
+        return sent;
+      }
+      if (!this.#sendNext()) return sent;
+      sent++;
     }
+    this.pump();
+    return sent;
   }
 
   failed(error: Error): void {
-    this.#connection.failWith(error);
+    // 1000 is the directory's own end.
+    if (error instanceof AgentFailure) this.#connection.fail(error.message, closeCodes.broken);
+    else this.#connection.failWith(error);
   }
 
   onText(): void {
@@ -146,14 +175,6 @@ class ChangeRelay implements ConnectionHandlers {
 
   onClosed(): void {
     this.#stream.cancel();
-  }
-
-  #later(): () => void {
-    this.#isPending = true;
-    return () => {
-      this.#isPending = false;
-      this.pump();
-    };
   }
 
   /** False: there is none. */
