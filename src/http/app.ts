@@ -173,7 +173,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   nameIgnoredFields(app);
   describeApi(app, version);
   keepAudit(app, services.audit);
-  answerRepeats(app, services.idempotency);
+  answerRepeats(app, services.idempotency, turns);
 
   registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections, turns });
   return app;
@@ -191,9 +191,8 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
   });
 }
 
-interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight"> {
+interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight" | "turns"> {
   connections: ConnectionLimit;
-  turns: TeamTurns;
 }
 
 /** Call when all hooks are added. */
@@ -201,13 +200,13 @@ function registerRoutes(
   app: App,
   services: Services,
   options: ServerOptions,
-  { connections, turns, ...access }: Access,
+  { connections, ...access }: Access,
 ): void {
   const { limits, metrics, web } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
-  const sockets = new Sockets(services, limits, turns);
+  const sockets = new Sockets(services, limits, access.turns);
   sockets.attachTo(app);
   registerSections(app, {
     ...access,

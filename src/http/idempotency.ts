@@ -4,6 +4,7 @@ import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { FirstRequest } from "../teams/idempotency.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { idempotencyKeyPattern } from "../wire/idempotency.ts";
+import { enterTurnAgain, type TeamTurns } from "./access/team-turns.ts";
 import { leaveOut } from "./audit-trail.ts";
 import { onClosed, requestSignal } from "./client-gone.ts";
 import { nameIgnored } from "./ignored-fields.ts";
@@ -19,7 +20,7 @@ const valuesMax = 20_000;
 const waiting = new WeakMap<FastifyRequest, FirstRequest>();
 
 /** Call before the routes are declared. A repeat reaches no handler and no other check of its route, and leaves no audit entry. */
-export function answerRepeats(app: App, idempotency: Services["idempotency"]): void {
+export function answerRepeats(app: App, idempotency: Services["idempotency"], turns: TeamTurns): void {
   const answerRepeat = async (request: FastifyRequest, reply: FastifyReply) => {
     const key = request.headers["idempotency-key"];
     if (typeof key !== "string" || !keyForm.test(key)) return; // the route's schema refuses what is no key
@@ -34,6 +35,7 @@ export function answerRepeats(app: App, idempotency: Services["idempotency"]): v
       return;
     }
     leaveOut(request);
+    await enterTurnAgain(turns, request);
     nameIgnored(request, reply);
     reply.code(kept.status).header("idempotent-replayed", "true").type("application/json; charset=utf-8");
     return reply.serializer(String).send(kept.answer);

@@ -7,6 +7,7 @@ import type { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import type { IsLocal } from "./access/local-caller.ts";
 import type { OneTimeTokens } from "./access/one-time-tokens.ts";
 import type { SignedUrls } from "./access/signed-urls.ts";
+import type { TeamTurns } from "./access/team-turns.ts";
 import type { ListAnswers } from "./list-answers.ts";
 import type { ServedMetrics } from "./metrics.ts";
 import type { App, Chapter } from "./route.ts";
@@ -28,6 +29,7 @@ export interface RouteContext {
   lists: ListAnswers;
   isLocal: IsLocal;
   authentication: Authentication;
+  turns: TeamTurns;
   /** One-time tickets of WebSockets. */
   tickets: OneTimeTokens;
   signedUrls: SignedUrls;

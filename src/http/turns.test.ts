@@ -113,3 +113,21 @@ test("JSON bodies of one team are parsed one in a turn", async (t) => {
   assert.equal(turns.length, connections);
   assert.equal(new Set(turns).size, connections, String(turns));
 });
+
+test("requests that have waited for one status are answered one in a turn of their team", async (t) => {
+  const api = new Api();
+  const turn = countTurns(t);
+  const answered: number[] = [];
+  api.app.addHook("onSend", (request, _reply, _payload, done) => {
+    if (request.url.includes("?wait=")) answered.push(turn());
+    done();
+  });
+  const { host } = api.service;
+  host.isHanging = true;
+  const { json } = await api.call("POST", "/v1/capsules");
+  const waits = Array.from({ length: 20 }, () => api.call("GET", `/v1/capsules/${json.id}?wait=running`));
+  await waitFor("all wait", () => api.waits === 20);
+  host.stopHanging();
+  assert.deepEqual(new Set((await Promise.all(waits)).map((reply) => reply.json.status)), new Set(["running"]));
+  assert.deepEqual([answered.length, new Set(answered).size], [20, 20]);
+});

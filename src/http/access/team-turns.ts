@@ -112,6 +112,20 @@ export function enterTurn(turns: TeamTurns, request: FastifyRequest, bytes: numb
   return new Promise((resolve) => turns.enter(ownerOf(request), response, resolve, bytes));
 }
 
+/** Call before the answer to a request that has waited, since many may have waited for the same. Resolves too when its client is gone. */
+export function enterTurnAgain(turns: TeamTurns, request: FastifyRequest): Promise<void> {
+  const response = responses.get(request) as ServerResponse;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const goOn = () => {
+    response.off("close", goOn);
+    resolve();
+  };
+  if (response.closed) resolve();
+  response.once("close", goOn);
+  turns.enter(ownerOf(request), response, goOn);
+  return promise;
+}
+
 /** For the requests that have not entered before a body of theirs was parsed. */
 export function takeTurns(app: App, turns: TeamTurns): void {
   app.addHook("onRequest", (request, reply, done) => {

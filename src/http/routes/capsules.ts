@@ -15,6 +15,7 @@ import {
 import { createDefaults } from "../../wire/defaults.ts";
 import { IdempotencyHeaders } from "../../wire/idempotency.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
+import { enterTurnAgain } from "../access/team-turns.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { conditionsOf, cursorOf, placeOf } from "../capsule-query.ts";
 import { onClosed, requestSignal } from "../client-gone.ts";
@@ -33,7 +34,7 @@ function register(app: App, context: RouteContext): void {
   changeRoutes(app, context);
 }
 
-function createRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+function createRoute(app: App, { services: { capsules }, limits, turns }: RouteContext): void {
   app.post(
     "/capsules",
     {
@@ -80,13 +81,14 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
       const waited = await kept.unlessRefused(() =>
         capsules.wait(identity.teamId, capsule.id, "running", timeoutMs, requestSignal(reply)),
       );
+      await enterTurnAgain(turns, request);
       kept.replace(capsuleBody(waited));
       return reply.send(capsuleBody(waited));
     },
   );
 }
 
-function readRoutes(app: App, { services: { capsules }, limits, lists, answers }: RouteContext): void {
+function readRoutes(app: App, { services: { capsules }, limits, lists, answers, turns }: RouteContext): void {
   app.get(
     "/capsules",
     {
@@ -123,14 +125,18 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers }
         response: { 200: Capsule },
       },
     },
-    ({ identity, params, query }, reply) => {
+    (request, reply) => {
+      const { identity, params, query } = request;
       if (query.wait === undefined) {
         reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
       const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
-      return waited.then(capsuleBody);
+      return waited.then(async (view) => {
+        await enterTurnAgain(turns, request);
+        return capsuleBody(view);
+      });
     },
   );
 }
