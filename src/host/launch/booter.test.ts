@@ -8,6 +8,7 @@ import { CapsuleError } from "../../wire/errors.ts";
 import { markStopped, writeVm } from "../disk/capsule-folder.ts";
 import type { LiveGuest } from "../guest.ts";
 import { Booter } from "./booter.ts";
+import { Halted } from "./halted.ts";
 import type { Launcher } from "./launcher.ts";
 
 const id = "cl-booted";
@@ -81,6 +82,27 @@ test("a failed boot leaves the disk, and no journal of a VM; a stopped capsule i
     const left = ["vm.json", "stopped"].map((name) => existsSync(join(folder, name)));
     assert.deepEqual([left, existsSync(layer)], [[false, isStopped], true]);
   }
+});
+
+test("a guest that says nothing is booted a second time, with all the time of a boot; one that has halted is not", async (t) => {
+  const deadlines: (number | undefined)[] = [];
+  const silent = new CapsuleError("agent_error", "the guest agent did not answer");
+  const { booter, folder, reaped } = await disk(t, async (_id, _capsule, _protocol, { deadlineMs }) => {
+    deadlines.push(deadlineMs);
+    if (deadlines.length === 2) return guest;
+    await writeVm(folder, { nonce: "first", process: { pid: 2 ** 22 + 1, startTicks: 1 } });
+    throw silent;
+  });
+  assert.equal(await booter.boot(id, { owner: "a team" }), guest);
+  assert.deepEqual([deadlines, reaped], [[30_000, undefined], ["first"]]);
+
+  let boots = 0;
+  const halting = await disk(t, async () => {
+    boots++;
+    throw new Halted("powered_off");
+  });
+  await assert.rejects(halting.booter.boot(id, { owner: "a team" }), { code: "agent_error" });
+  assert.equal(boots, 1);
 });
 
 test("boots of one team are one after the other, and another team's is not behind all of them", async (t) => {

@@ -17,6 +17,7 @@ import { type Reaper, reapFolder } from "../disk/reaper.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
+import { Halted } from "./halted.ts";
 import type { Launcher } from "./launcher.ts";
 import type { Verification } from "./starter.ts";
 
@@ -36,6 +37,13 @@ export function lineOfBoots(): FairSlots {
   return new FairSlots(availableParallelism() > 4 ? 2 : 1, { perOwner: 1 });
 }
 
+/** A boot takes 2 to 4 s under emulation, and 20 s on a swamped machine. */
+const firstBootMs = 30_000;
+
+function isSilence(error: unknown): boolean {
+  return error instanceof CapsuleError && error.code === "agent_error" && !(error instanceof Halted);
+}
+
 export class Booter {
   readonly #options: BooterOptions;
   readonly #line = lineOfBoots();
@@ -51,17 +59,39 @@ export class Booter {
 
   /** The capsule's VM, held. On failure it is gone. */
   async boot(id: string, turn: Turn): Promise<LiveGuest> {
-    const { launcher, verifier, paths } = this.#options;
+    const { verifier, paths } = this.#options;
     await this.reap(id);
     const { capsule, protocol } = await this.#open(id);
     verifier.requireSound(join(paths.data, capsule.parent));
     const wasStopped = await unmarkStopped(paths.capsule(id));
     try {
-      return await launcher.boot(id, capsule, protocol, { ...turn, line: this.#line });
+      return await this.#bootUntilAnswered(id, capsule, protocol, turn);
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next boot repeats it
       if (wasStopped) await markStopped(paths.capsule(id)).catch(() => {}); // it may be destroyed
       throw explainSpace(error, `starting capsule ${id}`);
+    }
+  }
+
+  /**
+   * A second time when the first guest said nothing: a guest was seen to hang in its boot, under emulation on a busy machine. No program
+   * of the user runs before the agent has answered.
+   */
+  async #bootUntilAnswered(
+    id: string,
+    capsule: CapsuleFile,
+    protocol: number | undefined,
+    { admitted, ...turn }: Turn,
+  ): Promise<LiveGuest> {
+    const { launcher } = this.#options;
+    const options = { ...turn, line: this.#line };
+    try {
+      const first = { ...options, deadlineMs: firstBootMs, ...(admitted && { admitted }) };
+      return await launcher.boot(id, capsule, protocol, first);
+    } catch (error) {
+      if (!isSilence(error) || turn.signal?.aborted) throw error;
+      await this.reap(id);
+      return await launcher.boot(id, capsule, protocol, options);
     }
   }
 

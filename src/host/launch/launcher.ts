@@ -92,16 +92,16 @@ export class Launcher {
     id: string,
     capsule: CapsuleFile,
     protocol: number | undefined,
-    { line, ...turn }: Turn & { line: Pick<FairSlots, "run"> },
+    { line, deadlineMs = this.#options.bootMs, ...turn }: Turn & { line: Pick<FairSlots, "run">; deadlineMs?: number },
   ): Promise<LiveGuest> {
-    const { bootMs, step } = this.#options;
+    const { step } = this.#options;
     const { owner, signal, admitted } = turn;
     const load = async () => {
       admitted?.begin();
       const vm = await this.#startKernel(id, capsule, protocol, signal);
       admitted?.loaded();
       step("restore.loaded");
-      const guest = this.#wake(id, capsule, protocol, vm, signal, bootMs);
+      const guest = this.#wake(id, capsule, protocol, vm, signal, deadlineMs);
       await Promise.race([guest.catch(() => {}), delay(bootSlotMs, undefined, { ref: false })]);
       return { guest };
     };
