@@ -140,7 +140,7 @@ const settings = {
     "CAPSULE_BOOT_DEADLINE_MS",
     "120000",
     integer(1_000, 3_600_000),
-    "longest boot of a base; it is tried twice",
+    "longest boot of a base or a capsule; it is tried twice",
   ),
   wakeDeadlineMs: row(
     "CAPSULE_WAKE_DEADLINE_MS",

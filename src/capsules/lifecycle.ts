@@ -107,7 +107,7 @@ export function isLive({ status, intent }: { status: Status; intent: Intent | nu
   return live.includes(status) || (intent !== null && reviving.includes(intent));
 }
 
-/** Statuses that a capsule leaves only at a request for this very capsule. */
+/** Statuses in which a capsule has ended: it runs again only after a start. */
 export function isFinal(status: Status): boolean {
   return status === "stopped" || status === "error";
 }

@@ -19,7 +19,7 @@ export interface ServicePausesOptions {
   transitions: Transitions;
   /** Called when the service has paused a capsule by itself. */
   onPaused: (teamId: string, id: string, cause: PauseCause) => void;
-  /** Called when the service has destroyed a capsule by itself. */
+  /** Called when a destruction by the service itself is recorded. */
   onDestroyed: (teamId: string, id: string, cause: DeadlineCause) => void;
 }
 

@@ -1,5 +1,5 @@
 /** Services that the user has logged in to: `contexts.json`, mode 0600, in the user's folder of settings. */
-import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { accessSync, chmodSync, constants, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { Failure } from "./failures.ts";
@@ -15,6 +15,8 @@ export interface Contexts {
   contexts: Record<string, Context>;
 }
 
+const none: Contexts = { current: null, contexts: {} };
+
 function folder(): string {
   return join(process.env.XDG_CONFIG_HOME || join(homedir(), ".config"), "capsule");
 }
@@ -29,8 +31,7 @@ export function readContexts(): Contexts {
   try {
     text = readFileSync(contextsFile(), "utf8");
   } catch (error) {
-    if (["ENOENT", "ENOTDIR", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? ""))
-      return { current: null, contexts: {} };
+    if (["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return none;
     throw new Failure(`${contextsFile()} cannot be read: ${(error as Error).message}`);
   }
   try {
@@ -40,9 +41,19 @@ export function readContexts(): Contexts {
   }
 }
 
+/** None in another user's folder, as after `su`. */
+function readableContexts(): Contexts {
+  try {
+    accessSync(folder(), constants.R_OK | constants.X_OK);
+  } catch {
+    return none;
+  }
+  return readContexts();
+}
+
 /** The chosen context; undefined: there is none. */
 export function currentContext(): Context | undefined {
-  const { current, contexts } = readContexts();
+  const { current, contexts } = readableContexts();
   return current === null ? undefined : contexts[current];
 }
 

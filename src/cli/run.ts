@@ -11,24 +11,22 @@ export async function run(call: Call): Promise<number> {
   checkOptions(call);
   const [options, isRemoved] = [createOptions(call), call.isSet("rm")];
   const stop = new AbortController();
-  const asked = { name: "run", cmd, args, options: commandOptions(call), timeoutSec: 0, signal: stop.signal } as const;
+  const own = { ...commandOptions(call), envs: {} }; // the capsule has the variables
+  const asked = { name: "run", cmd, args, options: own, timeoutSec: 0, signal: stop.signal } as const;
   // A write to a closed output rejects besides.
   for (const output of [process.stdout, process.stderr]) output.on("error", () => {});
   // To the end of this process, so that nothing but a kill leaves the capsule behind.
   for (const signal of signals) process.on(signal, () => interruptUnlessRelayed(signal, stop));
   const client = await call.client({ streams: true });
   const capsule = await client.create({ ...options, signal: stop.signal });
-  if (!isRemoved) {
-    note(`capsule run: ${capsule.id}`);
-    return await execIn(call, capsule, asked);
-  }
+  if (!isRemoved) note(`capsule run: ${capsule.id}`);
   try {
     return await execIn(call, capsule, asked);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "EPIPE") return exitCodes.done; // as in `capsule run … | head -1`
     throw error;
   } finally {
-    await capsule.destroy();
+    if (isRemoved) await capsule.destroy();
   }
 }
 

@@ -103,7 +103,7 @@ export const serviceCommands: Commands = {
     meaning: "print the versions of this program and of the server",
     options: {},
     words: [0, 0],
-    examples: [["capsule version", "the server is not asked for a key"]],
+    examples: [["capsule version", "works without a key on the server's machine"]],
     load: async () => (await team()).version,
   },
 };

@@ -27,7 +27,7 @@ function contextHere(): Context | undefined {
   try {
     return currentContext();
   } catch {
-    return undefined; // connect() reports it
+    return undefined; // connect() throws
   }
 }
 
@@ -39,9 +39,14 @@ function urlHere(): string | undefined {
   }
 }
 
+/** Throws a Failure when the contexts cannot be read. */
+export function keyHere(): string | undefined {
+  return process.env.CAPSULE_API_KEY || keyOfContext() || textInDataFolder("api-key");
+}
+
 /** Throws a Failure when there is no key. `streams`: with the WebSocket of `ws`, which has backpressure. */
 export async function connect({ streams = false } = {}): Promise<Client> {
-  const apiKey = process.env.CAPSULE_API_KEY || keyOfContext() || textInDataFolder("api-key");
+  const apiKey = keyHere();
   if (apiKey === undefined) {
     const where = join(dataDir(), "api-key");
     throw new Failure(
@@ -49,7 +54,8 @@ export async function connect({ streams = false } = {}): Promise<Client> {
       "Log in with capsule login URL, start a server here with ./dev up, or set CAPSULE_URL and CAPSULE_API_KEY.",
     );
   }
-  const url = serviceUrl();
+  // Throws where serviceUrl, which messages use, does not: the key must not go to another address than the context's.
+  const url = process.env.CAPSULE_URL || currentContext()?.url || serviceUrl();
   if (!URL.canParse(url) || !/^https?:/i.test(url))
     throw new Failure(
       `the address of the service is ${JSON.stringify(url)}, which is not a URL`,

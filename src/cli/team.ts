@@ -3,7 +3,7 @@ import { Client } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes } from "./failures.ts";
 import { ago, note, printJson, printLine, sized, table } from "./screen.ts";
-import { serviceUrl } from "./service.ts";
+import { keyHere, serviceUrl } from "./service.ts";
 
 export async function templates(call: Call): Promise<number> {
   const [verb = "ls", ...names] = call.words;
@@ -87,12 +87,13 @@ function flat(values: Record<string, unknown>, prefix = ""): string[][] {
 /** Its own version, and the server's if one answers. */
 export async function version(call: Call): Promise<number> {
   const client = await call.version();
-  const server = await new Client({ url: serviceUrl() })
+  const apiKey = keyHere();
+  const health = await new Client({ url: serviceUrl(), ...(apiKey === undefined ? {} : { apiKey }) })
     .health({ timeoutMs: 5_000 })
-    .then((health) => health.version ?? null)
-    .catch(() => null);
-  if (call.isJson) await printJson({ client, server });
-  else await printLine(`client ${client}\nserver ${server ?? "does not answer"}`);
+    .catch(() => undefined);
+  const unknown = health === undefined ? "does not answer" : "tells its version to a key only";
+  if (call.isJson) await printJson({ client, server: health?.version ?? null });
+  else await printLine(`client ${client}\nserver ${health?.version ?? unknown}`);
   return exitCodes.done;
 }
 

@@ -49,19 +49,13 @@ export type CapsuleChange = Partial<
   >
 >;
 
+const settings = [
+  ...(["name", "labels", "timeoutSec", "onTimeout", "lifetimeSec", "expiresAt"] as const),
+  ...(["onExpiry", "retentionSec", "autoResume"] as const),
+] as const satisfies readonly (keyof CapsuleRow)[];
+
 /** The columns that a client may change at any time. */
-export type CapsuleSettings = Pick<
-  CapsuleRow,
-  | "name"
-  | "labels"
-  | "timeoutSec"
-  | "onTimeout"
-  | "lifetimeSec"
-  | "expiresAt"
-  | "onExpiry"
-  | "retentionSec"
-  | "autoResume"
->;
+export type CapsuleSettings = Pick<CapsuleRow, (typeof settings)[number]>;
 
 export const columns = {
   id: "id",
@@ -93,22 +87,8 @@ export const columns = {
 export const fields = Object.keys(columns) as (keyof CapsuleRow)[];
 export const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(", ");
 
-const settings = [
-  "name",
-  "labels",
-  "timeoutSec",
-  "onTimeout",
-  "lifetimeSec",
-  "expiresAt",
-  "onExpiry",
-  "retentionSec",
-  "autoResume",
-] as const;
-
 /** Sets the columns that a client may change at any time. */
-export const settingsAssigned = (settings satisfies readonly (keyof CapsuleSettings)[])
-  .map((field) => `${columns[field]} = :${field}`)
-  .join(", ");
+export const settingsAssigned = settings.map((field) => `${columns[field]} = :${field}`).join(", ");
 
 /**
  * Sets the columns of `change`, the revision, and the end of the lifetime with them: it counts from a start, ends with the run, and stays while the

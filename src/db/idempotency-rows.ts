@@ -49,7 +49,7 @@ export class IdempotencyRows {
       `INSERT OR REPLACE INTO idempotency (team_id, route, key, body_hash, status, answer, kept_at, sequence, ends_at)
        VALUES (:teamId, :route, :key, :bodyHash, :status, :answer, :keptAt,
          (SELECT COALESCE(MAX(sequence), 0) + 1 FROM idempotency WHERE team_id = :teamId),
-         length(:answer) + COALESCE(
+         length(CAST(:answer AS BLOB)) + COALESCE(
            (SELECT ends_at FROM idempotency WHERE team_id = :teamId ORDER BY sequence DESC LIMIT 1), 0))
        RETURNING sequence, ends_at AS endsAt`,
     );

@@ -36,7 +36,7 @@ after(() => api.app.close());
 const exec = (json: object = { cmd: "true" }, key: string = keys.red) =>
   api.call("POST", `${path}/exec`, { json, key });
 
-/** Lets restores hang until `host.stopHanging`; resolves when one hangs. */
+/** Resolves when a resume is under way. */
 async function hanging(): Promise<void> {
   await waitFor("a resume is under way", () => service.store.get(id)?.intent === "resume");
 }
@@ -119,6 +119,7 @@ test("requests on a capsule that is being paused wait for the pause, and for one
   const asked = Array.from({ length: 50 }, () => exec());
   const listed = await api.call("GET", path);
   assert.equal(listed.json.status, "running");
+  await waitFor("all wait", () => service.autoResumes.waiting(id) === 50);
   host.moment = () => Promise.resolve();
   saving.resolve();
   assert.equal((await pausing).json.status, "paused");
@@ -153,6 +154,7 @@ test("a pause that fails leaves nothing to resume", async () => {
   const pausing = api.call("POST", `${path}/pause`);
   await waitFor("the pause is under way", () => service.store.get(id)?.intent === "pause");
   const asked = exec();
+  await waitFor("it waits", () => service.autoResumes.waiting(id) === 1);
   host.moment = () => Promise.resolve();
   saving.resolve();
   assert.equal((await pausing).status, 507);
@@ -164,13 +166,14 @@ test("a resume that a client has asked for is waited for, and no other begun", a
   const resuming = api.call("POST", `${path}/resume`);
   await hanging();
   const asked = exec();
+  await waitFor("it waits", () => service.autoResumes.waiting(id) === 1);
   host.isHanging = false;
   host.stopHanging();
   assert.equal((await resuming).status, 200);
   assert.deepEqual([(await asked).status, resumes], [200, 1]);
 });
 
-test("only what is authorised resumes, and GET, list, PATCH, ping, pause, resume and snapshot do not wait", async () => {
+test("only what is authorised resumes, and GET, list, PATCH, ping, pause and snapshot do not wait", async () => {
   assert.equal((await exec({ cmd: "true" }, keys.blue)).status, 404);
   assert.equal((await exec({ cmd: "true" }, "capk_wrong")).status, 401);
   assert.equal((await api.call("GET", path)).json.status, "paused");

@@ -63,7 +63,10 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
     return () =>
       goneWhile(request, reply, untilResumed)
         .then(() => requireStill(request, id, { services, authentication }))
-        .then(() => done(), done);
+        .then(
+          () => done(),
+          (refusal) => turns.enter(ownerOf(request), reply.raw, () => done(refusal)),
+        );
   };
   app.addHook("onRequest", (request, reply, done) => {
     addCommonHeaders(request, reply, hasTls);
@@ -129,7 +132,7 @@ export function currentRefusal(thrown: unknown, request: FastifyRequest, capsule
   try {
     if (thrown.details?.action === "resume") return thrown;
     // A guest that failed or rebooted under a request is the request's own failure: 502, although the next one gets 409.
-    if (thrown.code === "agent_error" && failed.has(capsules.get(teamId, id).status)) return thrown;
+    if (thrown.code === "agent_error" && afterFailure.has(capsules.get(teamId, id).status)) return thrown;
     capsules.permit(teamId, id, action);
     return thrown;
   } catch (refusal) {
@@ -137,7 +140,8 @@ export function currentRefusal(thrown: unknown, request: FastifyRequest, capsule
   }
 }
 
-const failed: ReadonlySet<CapsuleStatus> = new Set(["error", "starting"]);
+/** Where a guest's failure or reboot leaves its capsule. */
+const afterFailure: ReadonlySet<CapsuleStatus> = new Set(["error", "starting"]);
 
 const endedByGuest = new Set<ErrorCode>(["agent_error", "invalid_state"]);
 

@@ -1,7 +1,8 @@
 /**
  * Requests that a client sends on one connection before earlier ones are answered (RFC 9112, 9.3.2). Node reads all of a segment of
- * 64 KiB, some 800 requests, and would parse and check them in one turn of the event loop. Here the requests of one connection are handled one after the other, each in a turn of its own, and a
- * connection with more than a few that wait is reset. No known client sends so many.
+ * 64 KiB, some 800 requests, and would parse and check them in one turn of the event loop. Here the requests of one connection are
+ * handled one after the other, each in a turn of its own, and a connection with more than a few that wait is reset. No known client
+ * sends so many.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";

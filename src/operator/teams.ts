@@ -2,6 +2,8 @@
 import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print, printable } from "../cli/screen.ts";
+import type { TeamRow } from "../db/team-rows.ts";
+import type { Teams } from "../teams/teams.ts";
 import { byOperator, withTeams } from "./team-records.ts";
 
 export function createTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
@@ -25,9 +27,7 @@ export function listTeams(): Promise<number> {
 /** Its keys end with it; its audit log stays as long as others. */
 export function deleteTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
   return withTeams((teams, log) => {
-    const team = teams.named(name);
-    if (team === undefined)
-      throw new Failure(`there is no team ${JSON.stringify(name)}`, "capsule admin teams list lists them.");
+    const team = requireTeam(teams, name);
     const keys = teams.keysOf(team.id);
     teams.delete(team);
     const entry = { ...byOperator(team.id), action: "key.revoke" as const, status: 204 };
@@ -42,9 +42,7 @@ export function printAudit(call: Pick<Call, "text" | "number">): Promise<number>
   const [name, limit = 100] = [call.text("team"), call.number("limit")];
   if (name === undefined) throw new UsageError("--team NAME is missing");
   return withTeams(async (teams, log) => {
-    const team = teams.named(name);
-    if (team === undefined)
-      throw new Failure(`there is no team ${JSON.stringify(name)}`, "capsule admin teams list lists them.");
+    const team = requireTeam(teams, name);
     let before: number | undefined;
     for (let left = limit; left > 0; ) {
       const rows = log.list(team.id, { limit: Math.min(left, pageMax), before });
@@ -58,4 +56,10 @@ export function printAudit(call: Pick<Call, "text" | "number">): Promise<number>
       before = rows.at(-1)?.id;
     }
   });
+}
+
+function requireTeam(teams: Teams, name: string): TeamRow {
+  const team = teams.named(name);
+  if (team !== undefined) return team;
+  throw new Failure(`there is no team ${JSON.stringify(name)}`, "capsule admin teams list lists them.");
 }

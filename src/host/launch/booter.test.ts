@@ -25,7 +25,7 @@ async function disk(t: TestContext, boot: Launcher["boot"] = async () => guest) 
     image: () => ({}) as never,
   };
   const verifier = { requireSound: () => {}, verifyOnce: () => {} };
-  const booter = new Booter({ paths, vmm, templates, verifier, launcher: { boot } });
+  const booter = new Booter({ paths, vmm, templates, verifier, launcher: { boot }, bootMs: 120_000 });
   return { booter, templates, paths, folder, checkpoint, layer, reaped };
 }
 

@@ -27,6 +27,8 @@ export interface BooterOptions {
   templates: Pick<TemplateStore, "requireMachine" | "requireParent" | "image">;
   verifier: Verification;
   launcher: Pick<Launcher, "boot">;
+  /** Deadline of a boot, kernel to agent. */
+  bootMs: number;
 }
 
 /**
@@ -37,8 +39,8 @@ export function lineOfBoots(): FairSlots {
   return new FairSlots(availableParallelism() > 4 ? 2 : 1, { perOwner: 1 });
 }
 
-/** A boot takes 2 to 4 s under emulation, and 20 s on a swamped machine. */
-const firstBootMs = 30_000;
+/** Part of a boot's deadline after which a guest that has said nothing is booted anew: by default 30 s, where a boot takes 2 to 4 s. */
+const firstBootShare = 1 / 4;
 
 function isSilence(error: unknown): boolean {
   return error instanceof CapsuleError && error.code === "agent_error" && !(error instanceof Halted);
@@ -86,7 +88,7 @@ export class Booter {
     const { launcher } = this.#options;
     const options = { ...turn, line: this.#line };
     try {
-      const first = { ...options, deadlineMs: firstBootMs, ...(admitted && { admitted }) };
+      const first = { ...options, deadlineMs: this.#options.bootMs * firstBootShare, ...(admitted && { admitted }) };
       return await launcher.boot(id, capsule, protocol, first);
     } catch (error) {
       if (!isSilence(error) || turn.signal?.aborted) throw error;

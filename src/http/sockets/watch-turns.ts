@@ -14,7 +14,7 @@ type Send = () => number;
 export class WatchTurns {
   readonly #lines = new Map<string, Send[]>();
 
-  /** Calls `send` in a later turn, behind the others of its team. */
+  /** Calls `send` behind the others of its team, in the turn under way while less than 64 messages are sent in it, else in a later one. */
   enter(teamId: string, send: Send): void {
     if (this.#lines.size === 0) setImmediate(() => this.#turn());
     const line = this.#lines.get(teamId);
