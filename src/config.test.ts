@@ -67,22 +67,10 @@ describe("loadConfig", () => {
   });
 });
 
-describe("former names of settings", () => {
-  test("are read with a warning, and the new name wins", () => {
-    const warnings: string[] = [];
-    const environment = { CAPSULE_BLANKS: "7", CAPSULE_POOL_LEAST: "3", CAPSULE_POOL_MIN: "5" };
-    const config = loadConfig(environment, (text) => warnings.push(text));
-    assert.equal(config.warmProcesses, 7);
-    assert.equal(config.poolMin, 5);
-    assert.deepEqual(warnings, [
-      "CAPSULE_POOL_LEAST is now CAPSULE_POOL_MIN; its value is ignored, as the new name is set",
-      "CAPSULE_BLANKS is now CAPSULE_WARM_PROCESSES; the next release does not read the old name",
-    ]);
-  });
-
-  test("a bad value is reported under the name that was set", () => {
-    assert.throws(() => loadConfig({ CAPSULE_BLANKS: "many" }, () => {}), /CAPSULE_BLANKS must be a whole number/);
-  });
+test("a name of an earlier release is not read", () => {
+  const config = loadConfig({ CAPSULE_POOL_LEAST: "3", CAPSULE_POOL_MIN: "5" });
+  assert.equal(config.poolMin, 5);
+  assert.notEqual(loadConfig({ CAPSULE_POOL_LEAST: "999" }).poolMin, 999);
 });
 
 describe("configHelp", () => {

@@ -18,7 +18,6 @@ import {
   origins,
   range,
   read,
-  renamed,
   row,
   type Values,
   word,
@@ -82,28 +81,19 @@ const settings = {
     "most memory of all warm capsules, MiB",
     "a sixteenth of the memory",
   ),
-  poolMin: renamed(
-    "CAPSULE_POOL_LEAST",
-    row(
-      "CAPSULE_POOL_MIN",
-      String(poolMin),
-      integer(0, 1_000),
-      "least warm capsules of the default template and shape, within half of that memory",
-      "1 to 24, by the memory",
-    ),
+  poolMin: row(
+    "CAPSULE_POOL_MIN",
+    String(poolMin),
+    integer(0, 1_000),
+    "least warm capsules of the default template and shape, within half of that memory",
+    "1 to 24, by the memory",
   ),
-  warmProcesses: renamed(
-    "CAPSULE_BLANKS",
-    row("CAPSULE_WARM_PROCESSES", "4", integer(0, 1_000), "VM processes started ahead of time; 0: none"),
-  ),
-  warmProcessesMemoryMb: renamed(
-    "CAPSULE_BLANKS_MEMORY_MB",
-    row(
-      "CAPSULE_WARM_PROCESSES_MEMORY_MB",
-      "192",
-      integer(0, 1_048_576),
-      "most memory of all VM processes started ahead of time, MiB",
-    ),
+  warmProcesses: row("CAPSULE_WARM_PROCESSES", "4", integer(0, 1_000), "VM processes started ahead of time; 0: none"),
+  warmProcessesMemoryMb: row(
+    "CAPSULE_WARM_PROCESSES_MEMORY_MB",
+    "192",
+    integer(0, 1_048_576),
+    "most memory of all VM processes started ahead of time, MiB",
   ),
   crashAt: row(
     "CAPSULE_CRASH_AT",
@@ -241,16 +231,13 @@ export class ConfigError extends Error {
   }
 }
 
-/** Throws ConfigError. An empty variable counts as unset. `warn` is called for each setting under a former name. */
-export function loadConfig(
-  environment: Environment = process.env,
-  warn: (text: string) => void = (text) => process.stderr.write(`capsule: ${text}\n`),
-): Config {
+/** Throws ConfigError. An empty variable counts as unset. */
+export function loadConfig(environment: Environment = process.env): Config {
   const problems: string[] = [];
   const dataDir = environment[settings.dataDir.name] || settings.dataDir.fallback;
   const complete = { ...diskDefaults(dataDir), ...definedIn(environment) };
-  const values = read(settings, complete, problems, warn);
-  const bounds = read(limitRows, complete, problems, warn);
+  const values = read(settings, complete, problems);
+  const bounds = read(limitRows, complete, problems);
   if (problems.length === 0 && bounds.memory_min_mb > bounds.memory_max_mb) {
     problems.push(`${limitRows.memory_min_mb.name} is greater than ${limitRows.memory_max_mb.name}`);
   }

@@ -251,6 +251,5 @@ function stateOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStor
     capsules: store.counts(),
     pool: host.pool(),
     warm_processes: host.warmProcesses(),
-    blanks: host.warmProcesses(),
   });
 }

@@ -1,11 +1,10 @@
 /** The program `capsule`: the client's commands, and the operator's. */
 import { runProgram } from "./cli/cli.ts";
 import { commands } from "./cli/commands.ts";
-import { operatorCommands, renamedCommands, version } from "./operator/commands.ts";
+import { operatorCommands, version } from "./operator/commands.ts";
 
 const program = {
   commands: { ...commands, ...operatorCommands },
-  renamed: renamedCommands,
   footer: [
     "The server and the key come from CAPSULE_URL and CAPSULE_API_KEY, else from the",
     "data folder (CAPSULE_DATA). capsule COMMAND --help says more, with examples;",

@@ -8,8 +8,6 @@ export interface Row<T> {
   /** The default in words where it depends on the machine. */
   fallbackSaid: string;
   meaning: string;
-  /** The name of the release before, still read. */
-  formerName?: string;
   /** Throws an Error whose message completes "CAPSULE_X …". */
   parse(text: string): T;
 }
@@ -30,39 +28,22 @@ export function row<T>(
 
 export type Environment = Record<string, string | undefined>;
 
-/** A setting that had another name in the release before. */
-export function renamed<T>(formerName: string, setting: Row<T>): Row<T> {
-  return { ...setting, formerName };
-}
-
-/** Values that cannot be read are added to `problems`; each former name that is set is passed to `warn`. */
+/** Values that cannot be read are added to `problems`. */
 export function read<Rows extends Record<string, Row<unknown>>>(
   rows: Rows,
   environment: Environment,
   problems: string[],
-  warn: (text: string) => void,
 ): Values<Rows> {
   const values: Record<string, unknown> = {};
   for (const [key, each] of Object.entries(rows)) {
-    const name = nameInUse(each, environment, warn);
-    const text = environment[name] || each.fallback;
+    const text = environment[each.name] || each.fallback;
     try {
       values[key] = each.parse(text);
     } catch (error) {
-      problems.push(`${name} ${(error as Error).message}; it is ${JSON.stringify(text)}`);
+      problems.push(`${each.name} ${(error as Error).message}; it is ${JSON.stringify(text)}`);
     }
   }
   return values as Values<Rows>;
-}
-
-function nameInUse({ name, formerName }: Row<unknown>, environment: Environment, warn: (text: string) => void): string {
-  if (formerName === undefined || !environment[formerName]) return name;
-  const isIgnored = Boolean(environment[name]);
-  const consequence = isIgnored
-    ? "its value is ignored, as the new name is set"
-    : "the next release does not read the old name";
-  warn(`${formerName} is now ${name}; ${consequence}`);
-  return isIgnored ? name : formerName;
 }
 
 /** A model's name, without the properties that QEMU would accept after a comma. */

@@ -35,9 +35,6 @@ function arrowsOf(page: string): Map<string, Arrows> {
 
 const arrows = arrowsOf(readFileSync(join(root, "docs/ARCHITECTURE.md"), "utf8"));
 
-/** Names of the last release that the service still accepts or shows. To be removed with them. */
-const formerNames = new Set(["CAPSULE_BLANKS", "CAPSULE_BLANKS_MEMORY_MB", "blanks"]);
-
 /** Imported packages and Node modules that belong to one room. */
 const keptTo: Record<string, string[]> = {
   "node:sqlite": ["db", "host"],
@@ -218,7 +215,7 @@ test("no identifier and no file has a word that the house does not use", () => {
   const wrong: string[] = [];
   for (const path of everyFile) {
     const words = [basename(path), ...identifiersIn(readFileSync(join(root, path), "utf8"))];
-    for (const word of bannedWordsIn(words).filter((each) => !formerNames.has(each))) wrong.push(`${path}: ${word}`);
+    for (const word of bannedWordsIn(words)) wrong.push(`${path}: ${word}`);
   }
   assert.deepEqual(wrong, []);
 });

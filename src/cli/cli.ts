@@ -7,8 +7,6 @@ import { connect, serviceUrl } from "./service.ts";
 
 export interface Program {
   commands: Commands;
-  /** Old name → new name; the old one works, with a warning. */
-  renamed?: Record<string, string>;
   /** The last lines of the overview. */
   footer: string;
   version: () => Promise<string>;
@@ -27,21 +25,13 @@ async function dispatch(program: Program, argv: string[]): Promise<number> {
     return exitCodes.done;
   }
   if (["help", "--help", "-h"].includes(first)) return help(program, others);
-  const line = underNewName(program.renamed ?? {}, argv);
-  const name = nameIn(program.commands, line);
-  if (name !== undefined) return run(name, program, line.slice(name.split(" ").length));
-  const group = groupIn(program.commands, line);
-  const [next] = line.slice(group.length);
+  const name = nameIn(program.commands, argv);
+  if (name !== undefined) return run(name, program, argv.slice(name.split(" ").length));
+  const group = groupIn(program.commands, argv);
+  const [next] = argv.slice(group.length);
   if (next === undefined || ["--help", "-h"].includes(next)) return help(program, group, next !== undefined);
   note(`capsule: there is no command ${JSON.stringify([...group, next].join(" "))}; capsule --help lists them`);
   return exitCodes.usage;
-}
-
-function underNewName(renamed: Record<string, string>, argv: string[]): string[] {
-  const old = nameIn(renamed, argv);
-  if (old === undefined) return argv;
-  note(`capsule: "${old}" is now "${renamed[old]}"; the old name works for one release`);
-  return [...renamed[old]!.split(" "), ...argv.slice(old.split(" ").length)];
 }
 
 /** The words that the line and a command's name have in common, as `admin keys`. */

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
 import { parse, UsageError } from "../cli/command.ts";
 import { commands } from "../cli/commands.ts";
-import { operatorCommands, renamedCommands } from "./commands.ts";
+import { operatorCommands } from "./commands.ts";
 
 const program = resolve(import.meta.dirname, "../main.ts");
 
@@ -43,8 +43,7 @@ test("a usage error of an operator's command exits with 2, and nothing is done",
     ["admin", "keys", "create"],
     ["admin", "keys", "create", "--team", "blue", "word"],
     ["admin", "keys", "list", "--json"],
-    ["keys", "create", "--team", "blue", "--nonsense"],
-    ["keys", "nonsense"],
+    ["backup", "one"],
     ["admin", "nonsense"],
     ["admin"],
   ];
@@ -52,18 +51,6 @@ test("a usage error of an operator's command exits with 2, and nothing is done",
     const folder = join(dataDir, "new");
     for (const line of lines) assert.equal((await capsule(folder, ...line)).code, 2, line.join(" "));
     assert.ok(!existsSync(folder));
-  });
-});
-
-test("an old name works as the new one does, and warns on stderr", async () => {
-  await inNewDataFolder(async (dataDir) => {
-    const made = await capsule(dataDir, "keys", "create", "--team", "blue");
-    assert.match(made.stderr, /^capsule: "keys create" is now "admin keys create".*\n$/);
-    assert.match(made.stdout, /^capk_\w+\n$/);
-    const listed = await capsule(dataDir, "admin", "keys", "list");
-    assert.equal(listed.stderr, "");
-    assert.match(listed.stdout, /^key-\w+\tblue\t/);
-    for (const name of Object.values(renamedCommands)) assert.ok(Object.hasOwn(operatorCommands, name), name);
   });
 });
 

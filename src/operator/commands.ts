@@ -145,11 +145,3 @@ export const operatorCommands: Commands = {
 };
 
 export const version = async () => (await import("../version.ts")).version;
-
-/** Names of earlier releases; each works for one release, with a warning. */
-export const renamedCommands: Record<string, string> = {
-  "keys create": "admin keys create",
-  "keys list": "admin keys list",
-  "keys revoke": "admin keys revoke",
-  backup: "admin backup",
-};

@@ -35,10 +35,6 @@ export const ServiceState = Type.Object(
       { ready: count, target: count },
       { description: "VM processes started ahead of time, for resumes and creates past the pool." },
     ),
-    blanks: Type.Object(
-      { ready: count, target: count },
-      { description: "The former name of warm_processes; goes with the next release.", deprecated: true },
-    ),
   },
   { title: "ServiceState" },
 );

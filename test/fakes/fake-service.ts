@@ -62,7 +62,6 @@ export function fakeService(options: FakeServiceOptions = {}) {
       capsules: service.store.counts(),
       pool: host.pool(),
       warm_processes: host.pool(),
-      blanks: host.pool(),
     }),
     reasons: async () => health.shortages,
   };
