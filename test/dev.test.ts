@@ -1,17 +1,33 @@
 /** The command line of `./dev`: help, and refusals before anything is installed, built or removed. */
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
 import { shapeHelp } from "./machine/shape.ts";
 import { groupNames } from "./runner/groups.ts";
+import { waitFor } from "./wait-for.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const folder = mkdtempSync(join(tmpdir(), "capsule-dev-"));
 after(() => rmSync(folder, { recursive: true }));
 copyFileSync(join(repository, "dev"), join(folder, "dev"));
+mkdirSync(join(folder, "deploy"));
+for (const each of ["packages.sh", "service.sh"]) {
+  copyFileSync(join(repository, "deploy", each), join(folder, "deploy", each));
+}
 mkdirSync(join(folder, "test/fakes"), { recursive: true });
 
 /** In a folder with the script and nothing else; whatever a command does leaves something there, or fails otherwise. */
@@ -111,5 +127,44 @@ test("an unknown command is refused with exit code 2", () => {
       stderr,
       `dev: there is no command '${args.findLast((each) => each !== "--help" && each !== "help")}'; ./dev help lists them\n`,
     );
+  }
+});
+
+test("the counter beside a long step ends with the step, also at Ctrl-C", async () => {
+  const place = mkdtempSync(join(tmpdir(), "capsule-counter-"));
+  const [shell, done] = [join(place, "shell"), join(place, "done")];
+  const script = join(place, "script");
+  writeFileSync(
+    script,
+    `cd ${folder}; . deploy/packages.sh; work=${place}; trap end_counter EXIT; echo $$ >${shell}.new; mv ${shell}.new ${shell}
+step one bash -c 'until [ -e ${done} ]; do sleep 0.1; done'
+step two sleep 300`,
+  );
+  // A terminal for it, whose session the shell leads.
+  const terminal = spawn("script", ["-qfec", `exec bash ${script}`, "/dev/null"], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const ended = once(terminal, "close");
+  let said = "";
+  terminal.stdout.on("data", (bytes) => {
+    said += bytes;
+  });
+  try {
+    await waitFor("the shell has begun", () => existsSync(shell));
+    const pid = Number(readFileSync(shell, "utf8"));
+    const children = () => readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
+    await waitFor("the first step counts", () => /one … [1-9]/.test(said));
+    const first = children();
+    writeFileSync(done, "");
+    await waitFor("the second step counts", () => /two … [1-9]/.test(said));
+    const second = children();
+    assert.equal(second.length, 2, said);
+    assert.ok(first.every((child) => !second.includes(child)));
+    process.kill(-pid, "SIGINT");
+    await ended;
+    await waitFor("all have ended", () => [...first, ...second].every((child) => !existsSync(`/proc/${child}`)));
+  } finally {
+    terminal.kill("SIGKILL");
+    rmSync(place, { recursive: true });
   }
 });

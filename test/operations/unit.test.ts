@@ -5,6 +5,7 @@ import {
   chmodSync,
   chownSync,
   copyFileSync,
+  cpSync,
   existsSync,
   lchownSync,
   mkdirSync,
@@ -198,6 +199,7 @@ function copyOfDev() {
   mkdirSync(bin);
   writeFileSync(join(tree, "src/main.ts"), "");
   copyFileSync(join(repository, "dev"), join(tree, "dev"));
+  cpSync(join(repository, "deploy"), join(tree, "deploy"), { recursive: true });
   for (const [name, script] of [
     ["systemctl", "exit 0"],
     ["flock", "echo the next step >&2; exit 1"],
