@@ -12,14 +12,20 @@ import { configHelp } from "../src/config.ts";
 import { openDatabase } from "../src/db/database.ts";
 import { operatorCommands } from "../src/operator/commands.ts";
 import { closeCodes, statusOf } from "../src/wire/errors.ts";
+import { AttachClientMessage, AttachServerMessage, ExecClientMessage, ExecServerMessage } from "../src/wire/exec.ts";
+import { WatchServerMessage } from "../src/wire/file-watch.ts";
+import { PtyClientMessage, PtyServerMessage } from "../src/wire/pty-messages.ts";
 import { bannedWordsIn } from "./banned-words.ts";
+import { limitsPage } from "./limits-page.ts";
 import { groupNames, usualGroups } from "./runner/groups.ts";
 import { lacksNoun, sentencesIn } from "./source-text.ts";
 
 const commands = { ...clientCommands, ...operatorCommands };
 const root = resolve(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(root, path), "utf8");
-const documents = [".", "docs", "docs/guides", "docs/adr", "docs/notes", "bench", "test"].flatMap(list);
+const documents = [".", "docs", "docs/guides", "docs/operations", "docs/adr", "docs/notes", "bench", "test"].flatMap(
+  list,
+);
 
 function list(folder: string): string[] {
   return readdirSync(join(root, folder))
@@ -45,22 +51,70 @@ test("docs/CLI.md has the help of every command, and every exit code", () => {
   for (const code of Object.values(exitCodes)) assert.match(text, new RegExp(`^\\| ${code} \\|`, "m"));
 });
 
-test("the documents list every error code with its status, and every close code", () => {
-  const [concepts, operations] = [read("docs/CONCEPTS.md"), read("docs/OPERATIONS.md")];
-  for (const [code, status] of Object.entries(statusOf)) {
-    assert.ok(concepts.includes(`\n| ${status} | \`${code}\` | `), `docs/CONCEPTS.md has no row for ${status} ${code}`);
+test("docs/ERRORS.md has every error code with its status and a remedy, and every reason", () => {
+  const page = read("docs/ERRORS.md");
+  const rows = [...page.matchAll(/^\| (\d{3}) \| `([a-z_]+)` \| (.+) \| (.+) \|$/gm)];
+  const said = Object.fromEntries(rows.map(([, status, code]) => [code!, Number(status)]));
+  assert.deepEqual(said, statusOf);
+  assert.equal(rows.length, Object.keys(statusOf).length);
+  const reasons = [...page.matchAll(/^\| `[a-z_]+` \| `([a-z_]+)` \| /gm)].map(([, reason]) => reason);
+  assert.deepEqual(reasons, ["command_not_found", "upgrade_required"]);
+});
+
+test("docs/WEBSOCKETS.md has every message of every WebSocket with its fields, and every close code", async () => {
+  const page = read("docs/WEBSOCKETS.md");
+  const codes = [...page.matchAll(/^\| (\d{4}) \| .+ \| .+ \|$/gm)].map(([, code]) => Number(code));
+  assert.deepEqual(codes, Object.values(closeCodes).sort());
+  const sockets = { "exec/stream": [ExecClientMessage, ExecServerMessage], pty: [PtyClientMessage, PtyServerMessage] };
+  const others = {
+    "processes/{selector}/stream": [AttachClientMessage, AttachServerMessage],
+    "files/watch": [undefined, WatchServerMessage],
+  };
+  for (const [name, [client, server]] of Object.entries({ ...sockets, ...others })) {
+    const section = page.split(/^## /m).find((each) => each.startsWith(`${name}\n`)) ?? "";
+    assert.ok(section.includes(`/v1/capsules/{id}/${name.replace("{selector}", "{pid or tag}")}`), name);
+    const rows = [...section.matchAll(/^\| (client|server) \| `([a-z_]+)` \| (.*) \|$/gm)];
+    const wanted = [...messagesOf("client", client), ...messagesOf("server", server)];
+    assert.deepEqual(
+      rows.map(([, from, type]) => `${from} ${type}`).sort(),
+      [...new Set(wanted.map(([who]) => who))].sort(),
+    );
+    for (const [who, field] of wanted.filter(([, each]) => each !== undefined)) {
+      const [, , , text = ""] = rows.find(([, from, type]) => `${from} ${type}` === who)!;
+      assert.ok(text.includes(`\`${field}\``) || text === "the same", `${name}: ${who} has ${field}`);
+    }
   }
-  for (const code of Object.values(closeCodes)) assert.match(operations, new RegExp(`^\\| ${code} \\|`, "m"));
+});
+
+/** Sender and type of each message, with each field of it, or with undefined where it has none. */
+function messagesOf(from: string, schema: object | undefined): [who: string, field: string | undefined][] {
+  const { anyOf = [] } = (schema ?? {}) as { anyOf?: { properties: Record<string, { const?: string }> }[] };
+  return anyOf.flatMap(({ properties: { type, ...fields } }) =>
+    [undefined, ...Object.keys(fields)].map((field): [string, string | undefined] => [`${from} ${type!.const}`, field]),
+  );
+}
+
+test("docs/LIMITS.md is as test/limits-page.ts writes it", async () => {
+  assert.equal(read("docs/LIMITS.md"), await limitsPage(), "run: node test/limits-page.ts");
 });
 
 test("every link between documents leads somewhere", () => {
   for (const document of documents) {
-    for (const [, target] of read(document).matchAll(/\]\(([^)#]+)[^)]*\)/g)) {
-      if (target === undefined || /^[a-z]+:/.test(target)) continue;
-      assert.ok(existsSync(join(root, dirname(document), target)), `${document} links to ${target}`);
+    for (const [, target = "", anchor] of read(document).matchAll(/\]\(([^)#]*)#?([^)]*)\)/g)) {
+      if (/^[a-z]+:/.test(target)) continue;
+      const page = target === "" ? document : join(dirname(document), target);
+      assert.ok(existsSync(join(root, page)), `${document} links to ${target}`);
+      if (anchor !== "" && page.endsWith(".md"))
+        assert.ok(anchorsOf(read(page)).has(anchor!), `${document} links to ${target}#${anchor}`);
     }
   }
 });
+
+/** As GitHub makes them of headings. */
+function anchorsOf(text: string): Set<string> {
+  const heads = [...text.matchAll(/^#+ (.+)$/gm)].map(([, head]) => head!.toLowerCase());
+  return new Set(heads.map((head) => head.replace(/[^\p{L}\p{N} _-]/gu, "").replaceAll(" ", "-")));
+}
 
 test("the rooms that docs/ARCHITECTURE.md lists are there, and all rooms are listed", () => {
   const text = read("docs/ARCHITECTURE.md");

@@ -1,8 +1,8 @@
-/** The table of docs/OPERATIONS.md of how long proxies and clients keep an idle connection. */
+/** The table of docs/operations/expose.md of how long proxies and clients keep an idle connection. */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 
-const document = resolve(import.meta.dirname, "../docs/OPERATIONS.md");
+const document = resolve(import.meta.dirname, "../docs/operations/expose.md");
 const heading = "| proxy or client | keeps an idle connection for |\n|---|---|\n";
 const secondsOf: Record<string, number> = { s: 1, min: 60, h: 3_600 };
 
@@ -16,7 +16,7 @@ export interface IdleLimit {
 /** Throws when the table is not there. */
 export function idleLimits(text = readFileSync(document, "utf8")): IdleLimit[] {
   const at = text.indexOf(heading);
-  if (at === -1) throw new Error("docs/OPERATIONS.md has no table of idle limits");
+  if (at === -1) throw new Error("docs/operations/expose.md has no table of idle limits");
   const rows = text
     .slice(at + heading.length)
     .split("\n\n", 1)[0]!

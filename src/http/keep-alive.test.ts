@@ -21,7 +21,7 @@ async function listen(t: TestContext, api: Api): Promise<() => Socket> {
   return () => connect(port, "127.0.0.1");
 }
 
-test("an idle connection is kept for longer than by every proxy and client that docs/OPERATIONS.md lists", async (t) => {
+test("an idle connection is kept for longer than by every proxy and client that docs/operations/expose.md lists", async (t) => {
   const keepAliveMs = loadConfig({}).keepAliveSec * 1_000;
   const limits = idleLimits();
   assert.ok(limits.length >= 10);

@@ -8,10 +8,10 @@ import { gunzipSync } from "node:zlib";
 import { type IdleLimit, idleLimits } from "../idle-limits.ts";
 import { type KnownProxy, RunningProxy } from "./proxies.ts";
 
-/** The row of the table in docs/OPERATIONS.md. */
+/** The row of the table in docs/operations/expose.md. */
 export function statedIdle({ name }: KnownProxy): IdleLimit {
   const row = idleLimits().find((each) => each.name.includes(name));
-  assert.ok(row, `docs/OPERATIONS.md says nothing of ${name}`);
+  assert.ok(row, `docs/operations/expose.md says nothing of ${name}`);
   return row;
 }
 

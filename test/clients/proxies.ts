@@ -1,4 +1,4 @@
-/** Reverse proxies as docs/OPERATIONS.md configures them: its examples as they stand, but for ports, TLS and time-outs. */
+/** Reverse proxies as docs/operations/expose.md configures them: its examples as they stand, but for ports, TLS and time-outs. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { join, resolve } from "node:path";
 import { waitFor } from "../wait-for.ts";
 import type { KnownClient } from "./known-clients.ts";
 
-const operations = resolve(import.meta.dirname, "../../docs/OPERATIONS.md");
+const operations = resolve(import.meta.dirname, "../../docs/operations/expose.md");
 const startDeadlineMs = 60_000;
 
 export interface KnownProxy extends Pick<KnownClient, "name" | "probe" | "package" | "isUsual"> {
@@ -181,7 +181,7 @@ export class RunningProxy implements AsyncDisposable {
 
 function exampleOf(fence: string): string {
   const found = new RegExp(`^\`\`\`${fence}\\n(.*?)^\`\`\`$`, "ms").exec(readFileSync(operations, "utf8"))?.[1];
-  if (found === undefined) throw new Error(`docs/OPERATIONS.md has no example for ${fence}`);
+  if (found === undefined) throw new Error(`docs/operations/expose.md has no example for ${fence}`);
   return found;
 }
 

@@ -154,7 +154,7 @@ describe("proxies", { concurrency: 2 }, () => {
     }
   });
 
-  describe("idle connections are kept as long as docs/OPERATIONS.md says", { concurrency: true }, () => {
+  describe("idle connections are kept as long as docs/operations/expose.md says", { concurrency: true }, () => {
     const limits = present.map((kind) => ({ kind, sec: statedIdle(kind).maxSec ?? Number.POSITIVE_INFINITY }));
     for (const { kind, sec } of limits.filter(({ sec }) => sec < (isLong ? Number.POSITIVE_INFINITY : 20))) {
       test(`by ${kind.name}`, { timeout }, async () => {

@@ -1,4 +1,4 @@
-/** The service under a real systemd, as docs/OPERATIONS.md tells it: installed, reloaded, stopped, killed, upgraded. */
+/** The service under a real systemd, as docs/operations/install.md tells it: installed, reloaded, stopped, killed, upgraded. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";

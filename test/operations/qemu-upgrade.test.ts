@@ -1,5 +1,5 @@
 /**
- * An upgrade of the machine's QEMU, as in docs/OPERATIONS.md: what the old one made is paused and resumed by the old one, and
+ * An upgrade of the machine's QEMU, as in docs/operations/upgrade.md: what the old one made is paused and resumed by the old one, and
  * new capsules run in the new one. The new one is a copy whose version was changed.
  */
 import assert from "node:assert/strict";

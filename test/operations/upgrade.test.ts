@@ -1,4 +1,4 @@
-/** An upgrade as in docs/OPERATIONS.md: the old server ends and other code starts, while capsules keep running. */
+/** An upgrade as in docs/operations/upgrade.md: the old server ends and other code starts, while capsules keep running. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { findBelow } from "../../src/vmm/process.ts";
