@@ -1,10 +1,11 @@
 /**
  * The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, checking disk use,
- * watching memory.
+ * watching memory, measuring capsules.
  */
 import type { Activity } from "./capsules/activity.ts";
 import type { DiskLimiter } from "./capsules/disk-limiter.ts";
 import type { MemoryWatch } from "./capsules/memory-watch.ts";
+import type { Metrics } from "./capsules/metrics/metrics.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
 import type { Log } from "./log.ts";
 import type { Audit } from "./teams/audit.ts";
@@ -13,6 +14,7 @@ import type { Teams } from "./teams/teams.ts";
 const flushMs = 1_000;
 const reconcileMs = 300_000;
 const checkDiskMs = 1_000;
+const measureMs = 10_000;
 
 export interface MaintenanceOptions {
   teams: Teams;
@@ -21,6 +23,7 @@ export interface MaintenanceOptions {
   disk: DiskLimiter;
   reconciler: Reconciler;
   memoryWatch: MemoryWatch;
+  metrics: Metrics;
   log: Log;
 }
 
@@ -41,6 +44,7 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
     setInterval(reconcile, reconcileMs),
     setInterval(checkDisk, checkDiskMs),
     setInterval(() => flush(options), flushMs),
+    setInterval(() => void options.metrics.pass(), measureMs),
   ];
   for (const timer of timers) timer.unref();
   const stopWatch = options.memoryWatch.start();

@@ -13,6 +13,7 @@ import { Envs } from "./capsules/envs.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
+import { Metrics } from "./capsules/metrics/metrics.ts";
 import { Orphans } from "./capsules/orphans.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
@@ -26,6 +27,7 @@ import { CapsuleRows } from "./db/capsule-rows.ts";
 import type { Database } from "./db/database.ts";
 import { DeadlineRows } from "./db/deadline-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
+import { MetricRows } from "./db/metric-rows.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
 import type { Host } from "./host/host.ts";
@@ -66,6 +68,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
     secret,
     capsuleRows,
     deadlineRows: new DeadlineRows(database),
+    metricRows: new MetricRows(database),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
@@ -116,6 +119,7 @@ export function buildService(options: ServiceOptions) {
     onFreed: () => retired.collect(),
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
+  const metrics = new Metrics({ rows: records.metricRows, capsuleRows, store, runs, clock, log });
   const autoResumes = new AutoResumes({
     ...{ store, clock, onResumed },
     resume: (teamId, id) => capsules.resume(teamId, id),
@@ -123,7 +127,7 @@ export function buildService(options: ServiceOptions) {
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     envs: new Envs(store, runs, records.secret),
-    autoResumes,
+    ...{ autoResumes, metrics },
     templates: templateRows,
     observeExec: observers.observeExec,
   });
@@ -131,6 +135,7 @@ export function buildService(options: ServiceOptions) {
   store.onTrigger(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
   const deadlines = applyPolicies(options, { runs, activity, adoptions, pauses });
+  runs.apply(metrics);
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
     pause: (id) => pauses.forMemory(id),
@@ -154,10 +159,11 @@ export function buildService(options: ServiceOptions) {
   });
   return {
     ...records,
-    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes },
+    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
     ...{ retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
+      metrics.open();
       deadlines.hold();
       const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans });
       deadlines.release();

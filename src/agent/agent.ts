@@ -240,6 +240,15 @@ export interface ChangeStream {
   cancel(): void;
 }
 
+/** The guest's word on its memory and its root file system. */
+export interface GuestUsage {
+  memoryTotalBytes: number;
+  /** Without cache that can be dropped. */
+  memoryUsedBytes: number;
+  diskTotalBytes: number;
+  diskUsedBytes: number;
+}
+
 /** Saving and restoring the VM. */
 export interface PowerVerbs {
   probe(): Promise<void>;
@@ -253,6 +262,8 @@ export interface PowerVerbs {
    * release gives them half a second.
    */
   halt(termMs: number): Promise<void>;
+  /** Its root file system takes the size that its disk was given; also before `thaw`. */
+  grow(diskBytes: number): Promise<void>;
 }
 
 // When an abort signal fires, the call is cancelled and rejects with the signal's reason.
@@ -309,6 +320,7 @@ export interface Agent extends PowerVerbs, ProcessVerbs, FileVerbs {
   readonly awake: boolean;
   /** From WELCOME: the version of the protocol on this connection. */
   readonly protocol: number;
+  usage(signal?: AbortSignal): Promise<GuestUsage>;
   /** Closes the connection. Sessions in the guest continue. */
   close(reason?: Error): void;
 }

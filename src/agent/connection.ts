@@ -15,6 +15,7 @@ import type {
   FileOwners,
   GuestEntry,
   GuestProcess,
+  GuestUsage,
   InputSink,
   KeptOutput,
   ListingSink,
@@ -59,6 +60,7 @@ import {
   wakeRequest,
 } from "./protocol.ts";
 import { FileUpload } from "./upload.ts";
+import { decodeUsage } from "./usage.ts";
 import { WatchStream } from "./watch.ts";
 
 export interface ConnectOptions {
@@ -131,6 +133,14 @@ class Connection implements Agent {
     if (this.#channel.verbs.has(Verb.HALT))
       await this.#channel.call(Verb.HALT, request(Verb.HALT).u32(termMs), decodeEmpty);
     else await this.start(powerOff);
+  }
+
+  grow(diskBytes: number): Promise<void> {
+    return this.#channel.call(Verb.GROW, request(Verb.GROW).u64(BigInt(diskBytes)), decodeEmpty);
+  }
+
+  usage(signal?: AbortSignal): Promise<GuestUsage> {
+    return this.#channel.call(Verb.USAGE, request(Verb.USAGE), decodeUsage, signal);
   }
 
   run(command: Command, sink: OutputSink): CommandStream {

@@ -46,6 +46,7 @@ import {
   windowRecord,
 } from "./protocol.ts";
 import { RecordReader, type RecordWriter } from "./records.ts";
+import { decodeUsage } from "./usage.ts";
 import { decodeWatchingEvent, readChange, watchRequest } from "./watch.ts";
 
 const { HELLO, WELCOME, OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;
@@ -87,6 +88,8 @@ const encoded: Record<string, Buffer> = {
   open_freeze: open(3, request(Verb.FREEZE)),
   open_thaw: open(4, request(Verb.THAW)),
   open_halt: open(5, request(Verb.HALT).u32(9_500)),
+  open_usage: open(6, request(Verb.USAGE)),
+  open_grow: open(7, request(Verb.GROW).u64(8_589_934_592n)),
   open_exec_foreground: open(5, execRequest(echo, "foreground")),
   // This host sends EXEC_AS for it; agents still read it.
   open_exec_background: open(
@@ -207,6 +210,7 @@ const archiveVerbs = new Set([...outputVerbs, 43, 44]);
 const fileVerbs = new Set([...archiveVerbs, 37, 38, 39, 40, 41, 42]);
 const processVerbs = new Set([...fileVerbs, 28]);
 const watchVerbs = new Set([...processVerbs, 45]);
+const haltVerbs = new Set([...watchVerbs, 46]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -220,7 +224,8 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_files: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: fileVerbs }],
   welcome_list_processes: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: processVerbs }],
   welcome_watch: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: watchVerbs }],
-  welcome_halt: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_halt: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: haltVerbs }],
+  welcome_grow: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],
@@ -250,6 +255,13 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   result_exit: [RESULT, 0, 5, decodeExit, { exitCode: 3, guestDurationUs: 1_234_567 }],
   result_exit_killed: [RESULT, 0, 5, decodeExit, { exitCode: 137, guestDurationUs: 30_000_000 }],
   result_started: [RESULT, 0, 6, decodeStarted, { pid: 4243, tag: "worker" }],
+  result_usage: [
+    RESULT,
+    0,
+    6,
+    decodeUsage,
+    { memoryTotalBytes: 1e9, memoryUsedBytes: 4e8, diskTotalBytes: 4e9, diskUsedBytes: 1.5e9 },
+  ],
   result_count: [RESULT, 0, 17, decodeCount, 2],
   result_bytes: [RESULT, 0, 15, decodeTotal, 5_000_000_000],
   result_entry: [RESULT, 0, 18, decodeEntry, folder],

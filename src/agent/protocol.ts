@@ -52,6 +52,8 @@ export const Verb = {
   EXTRACT: 44,
   WATCH: 45,
   HALT: 46,
+  USAGE: 47,
+  GROW: 48,
 } as const;
 
 export type Verb = (typeof Verb)[keyof typeof Verb];

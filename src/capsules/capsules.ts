@@ -14,10 +14,12 @@ import { type Envs, requireSmall } from "./envs.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import type { Metrics } from "./metrics/metrics.ts";
 import { type CreateRequest, newRow } from "./new-row.ts";
 import { originOf } from "./origin.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
+import { type Resolved, resolveTemplate } from "./resolved.ts";
 import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
 import { changesNothing, encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
@@ -44,6 +46,7 @@ export interface CapsulesOptions {
   clock: Clock;
   quotas: Quotas;
   envs: Envs;
+  metrics: Metrics;
   disk: Pick<DiskLimiter, "requireWritable">;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
@@ -51,6 +54,7 @@ export interface CapsulesOptions {
 
 export class Capsules {
   readonly urlSecrets: UrlSecrets;
+  readonly metrics: Metrics;
   readonly #options: CapsulesOptions;
   readonly #revivals: Revivals;
   #isClosing = false;
@@ -58,6 +62,7 @@ export class Capsules {
   constructor(options: CapsulesOptions) {
     this.#options = options;
     this.#revivals = new Revivals({ ...options, permit: (...of) => this.permit(...of) });
+    this.metrics = options.metrics;
     this.urlSecrets = new UrlSecrets(options.store);
   }
 
@@ -296,6 +301,7 @@ export class Capsules {
     this.#options.adoptions.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#options.locks.released(), grace]);
+    await this.metrics.stop();
     this.#options.activity.flush();
   }
 
@@ -304,14 +310,8 @@ export class Capsules {
     return row;
   }
 
-  /** A snapshot template brings its own shape. The team's own comes before an image of its name that was added later. */
-  #resolve(teamId: string, request: CreateRequest): { storage: string | null; vcpus: number; memoryMb: number } {
-    const { templates, host } = this.#options;
-    const { template, vcpus, memoryMb } = request;
-    const found = templates.named(teamId, template);
-    if (found !== undefined) return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb };
-    if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
-    throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
+  #resolve(teamId: string, request: CreateRequest): Resolved {
+    return resolveTemplate(this.#options, teamId, request);
   }
 
   #requireFree(teamId: string, name: string | null): void {

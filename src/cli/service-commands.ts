@@ -43,6 +43,21 @@ export const serviceCommands: Commands = {
     examples: [["capsule limits --json", "as JSON"]],
     load: async () => (await team()).limits,
   },
+  stats: {
+    usage: "[--watch] [ID…]",
+    meaning: "show how much CPU, memory and disk capsules use",
+    details:
+      "Without an ID, of all that run. CPU is percent of one. Memory and disk of an idle capsule are those that it had when " +
+      "it was last active; - is not known.",
+    options: { watch: { short: "w", meaning: "again every 10 s, until Ctrl-C" } },
+    words: [0, 1_000],
+    completes: "capsule",
+    examples: [
+      ["capsule stats", "every running capsule"],
+      ["capsule stats -w --json web", "a line of JSON every 10 s"],
+    ],
+    load: async () => (await import("./stats.ts")).stats,
+  },
   open: {
     usage: "",
     meaning: "print a one-time link that signs you in to the dashboard",

@@ -43,6 +43,7 @@ export class CapsuleRows {
   readonly #runningMemory: StatementSync;
   readonly #liveByTeam: StatementSync;
   readonly #counts: StatementSync;
+  readonly #countsByTeam: StatementSync;
   readonly #urlSecret: StatementSync;
   readonly #setUrlSecret: StatementSync;
   readonly #envs: StatementSync;
@@ -88,6 +89,10 @@ export class CapsuleRows {
       `SELECT team_id AS teamId, COUNT(*) AS count FROM capsules WHERE ${isLive} GROUP BY team_id`,
     );
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
+    this.#countsByTeam = database.prepare(
+      `SELECT team_id AS teamId, SUM(status = 'running') AS running, SUM(status = 'paused') AS paused
+       FROM capsules WHERE intent IS NOT 'destroy' GROUP BY team_id`,
+    );
     this.#urlSecret = database.prepare("SELECT url_secret AS secret FROM capsules WHERE id = ?");
     this.#setUrlSecret = database.prepare("UPDATE capsules SET url_secret = ? WHERE id = ? AND url_secret IS NULL");
     this.#envs = database.prepare("SELECT envs FROM capsules WHERE id = ?");
@@ -122,6 +127,12 @@ export class CapsuleRows {
   counts(): [status: string, count: number][] {
     const rows = this.#counts.all() as { status: string; count: number }[];
     return rows.map(({ status, count }) => [status, count]);
+  }
+
+  /** The number in each status, by team. Reads all capsules. */
+  countsByTeam(): Map<string, { running: number; paused: number }> {
+    const rows = this.#countsByTeam.all() as { teamId: string; running: number; paused: number }[];
+    return new Map(rows.map(({ teamId, running, paused }) => [teamId, { running, paused }]));
   }
 
   get(id: string): CapsuleRow | undefined {

@@ -178,6 +178,16 @@ export const steps = [
   `
   ALTER TABLE idempotency ADD COLUMN ends_at INTEGER NOT NULL DEFAULT 0;
   `,
+  // Metrics of five minutes each, of capsules and teams. `sequence` orders those of an owner, newest last.
+  `
+  CREATE TABLE metrics (
+    sequence INTEGER PRIMARY KEY,
+    owner    TEXT NOT NULL,
+    at       INTEGER NOT NULL,
+    point    TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX metrics_of_owner ON metrics (owner, sequence);
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -11,6 +11,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Agent, Wake } from "../agent/agent.ts";
 import { SilenceError } from "../agent/liveness.ts";
 import { ProtocolError } from "../agent/records.ts";
+import { cpuMsOf } from "../vmm/process.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError, messageOf } from "../wire/errors.ts";
 import { withDeadline } from "./deadline.ts";
@@ -113,6 +114,10 @@ export class LiveGuest implements Guest {
 
   limitWrites(bytesPerSec: number): Promise<void> {
     return this.vm.limitWrites(bytesPerSec);
+  }
+
+  cpuMs(): number | undefined {
+    return cpuMsOf(this.vm.process);
   }
 
   /** How often the connection was made anew. A frozen guest may have been thawed each time. */

@@ -45,6 +45,8 @@ export interface Guest {
   readonly ended: Promise<GuestEnd>;
   /** Limits the rate of its writes to its disk; 0: not at all. */
   limitWrites(bytesPerSec: number): Promise<void>;
+  /** CPU time of its VM since that began, in milliseconds; undefined: it has ended. */
+  cpuMs(): number | undefined;
 }
 
 /** How many VMs wait, started ahead of time, and how many should. */

@@ -160,7 +160,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     watchBody(request, reply);
     done();
   });
-  if (metrics !== undefined) countRequests(app, metrics.service);
+  countRequests(app, services.capsules, metrics?.service);
   if (tracing !== undefined) traceRequests(app, tracing);
   guardRoutes(app, { services, authentication, inFlight, cors, turns, hasTls: certificate !== undefined });
   app.setErrorHandler((error, request, reply) =>

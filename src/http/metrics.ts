@@ -1,5 +1,6 @@
-/** Measures each request for Prometheus; routes/metrics.ts serves the metrics. */
+/** Measures each request for Prometheus, and counts the refusals of each team; routes/metrics.ts and capsule-metrics.ts serve the metrics. */
 import type { App } from "./route.ts";
+import type { CapsulesService } from "./services.ts";
 
 export interface MetricsService {
   requestEnded(method: string, route: string, status: number, seconds: number): void;
@@ -8,14 +9,18 @@ export interface MetricsService {
   contentType: string;
 }
 
-/** Call before the routes are declared. */
-export function countRequests(app: App, metrics: MetricsService): void {
+const refusals: ReadonlySet<number> = new Set([429, 503, 507]);
+
+/** Call before the routes are declared. Without `metrics`, refusals alone are counted. */
+export function countRequests(app: App, { metrics: ofTeams }: CapsulesService, metrics?: MetricsService): void {
   app.addHook("onResponse", (request, reply, done) => {
     const { url = "none", config } = request.routeOptions;
-    if (config.endless !== true) {
+    if (metrics !== undefined && config.endless !== true) {
       const route = request.is404 ? "none" : url;
       metrics.requestEnded(request.method, route, reply.statusCode, reply.elapsedTime / 1_000);
     }
+    const identity = request.identity as typeof request.identity | undefined;
+    if (identity !== undefined && refusals.has(reply.statusCode)) ofTeams.refused(identity.teamId);
     done();
   });
 }

@@ -2,6 +2,7 @@
 import { closeQuery } from "./query.ts";
 import type { App } from "./route.ts";
 import { auditSection } from "./routes/audit.ts";
+import { capsuleMetricsSection } from "./routes/capsule-metrics.ts";
 import { capsulesSection } from "./routes/capsules.ts";
 import { eventsSection } from "./routes/events.ts";
 import { execSection } from "./routes/exec.ts";
@@ -30,6 +31,7 @@ const unversioned: readonly Section[] = [healthSection, metricsSection, dashboar
 
 const v1: readonly Section[] = [
   capsulesSection,
+  capsuleMetricsSection,
   execSection,
   processesSection,
   fileReadsSection,

@@ -40,6 +40,7 @@ export type CapsulesService = Pick<
   | "destroy"
   | "usage"
   | "urlSecrets"
+  | "metrics"
   | "onEnd"
   | "onChange"
 >;

@@ -34,6 +34,14 @@ export interface CapsuleConditions {
   name?: string;
 }
 
+/** A part of a series of metrics. */
+export interface MetricOptions {
+  /** Unix time in milliseconds: only points later than this. Default: all. */
+  since?: number;
+  /** Seconds between two points. 10, the default: the last hour; 300: the last day. */
+  step?: 10 | 300;
+}
+
 /** `policies` has the fields of CapsulePolicies; the others stay. */
 export function splitPolicies(options: CapsulePolicies): { policies: CapsulePolicies } {
   const { timeoutSec, onTimeout, lifetimeSec, onExpiry, retentionSec, autoResume, ...rest } = options;

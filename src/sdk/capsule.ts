@@ -1,6 +1,6 @@
 /** One capsule: its fields, life cycle, commands, files and terminals. */
 import { BackgroundProcess } from "./background-process.ts";
-import { type CapsuleChange, type CapsuleConditions, splitPolicies } from "./capsule-options.ts";
+import { type CapsuleChange, type CapsuleConditions, type MetricOptions, splitPolicies } from "./capsule-options.ts";
 import { type CreateOptions, createOnce, onceOnly } from "./create.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import {
@@ -17,7 +17,7 @@ import { camelKeys, snakeKeys } from "./key-case.ts";
 import { checkArgs, refuseUnknown } from "./options.ts";
 import type { OutputStream } from "./output-stream.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
-import type { CapsuleInfo, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
+import type { CapsuleInfo, CapsuleMetric, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
 
 const waitMs = 180_000;
@@ -140,6 +140,12 @@ export class Capsule {
   /** Restarts the inactivity time `timeoutSec`. */
   async ping(options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "POST", path: `${this.#path}/ping`, repeat: "always", ...options });
+  }
+
+  /** Its use of CPU, memory and disk, oldest first, in every status. Resumes nothing and is no activity. */
+  async metrics({ since, step, ...options }: MetricOptions & CallOptions = {}): Promise<CapsuleMetric[]> {
+    const request = { method: "GET", path: `${this.#path}/metrics`, query: { since, step }, ...options } as const;
+    return camelKeys(await this.#transport.json(request));
   }
 
   /** Turns the capsule into a template and destroys it. Without a name the service generates one. */

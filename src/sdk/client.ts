@@ -1,6 +1,6 @@
 /** The service with one key: capsules, templates, keys, limits, events. */
 import { Capsule, createCapsule, listCapsules } from "./capsule.ts";
-import type { CapsuleConditions } from "./capsule-options.ts";
+import type { CapsuleConditions, MetricOptions } from "./capsule-options.ts";
 import type { CreateOptions } from "./create.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";
@@ -13,6 +13,7 @@ import type {
   ServiceEvent,
   SessionInfo,
   SignInLink,
+  TeamMetric,
   TemplateInfo,
 } from "./resources.ts";
 import { type CallOptions, type ClientOptions, type Request, splitClientOptions, Transport } from "./transport.ts";
@@ -66,6 +67,12 @@ export class Client {
 
   async limits(options: CallOptions = {}): Promise<LimitInfo> {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/limits", ...options }));
+  }
+
+  /** The team's capsules, creates and refusals, oldest first. */
+  async metrics({ since, step, ...options }: MetricOptions & CallOptions = {}): Promise<TeamMetric[]> {
+    const request = { method: "GET", path: "/v1/metrics", query: { since, step }, ...options } as const;
+    return camelKeys(await this.#transport.json(request));
   }
 
   /** Team and key of this client. */

@@ -46,6 +46,37 @@ export interface CapsuleInfo {
   errorReason: string | null;
 }
 
+/** One point of a capsule's metrics; null: not known. */
+export interface CapsuleMetric {
+  /** Unix time in milliseconds. */
+  at: number;
+  /** Percent of one CPU; 200: two are busy. */
+  cpuPct: number;
+  vcpus: number;
+  /** MiB, without cache that can be dropped. */
+  memoryUsedMb: number | null;
+  memoryTotalMb: number | null;
+  /** MiB, of the root file system. */
+  diskUsedMb: number | null;
+  diskTotalMb: number | null;
+}
+
+/** One point of a team's metrics. */
+export interface TeamMetric {
+  /** Unix time in milliseconds. */
+  at: number;
+  /** Capsules in this status; with `step` 300 the mean. */
+  running: number;
+  paused: number;
+  /** Since the point before. */
+  creates: number;
+  /** Median of the creates' times to `running`; null: none got there. */
+  createMsP50: number | null;
+  createMsP95: number | null;
+  /** Requests that were refused for a quota, capacity or space, since the point before. */
+  refused: number;
+}
+
 export interface TemplateInfo {
   name: string;
   /** `base`: comes with the service; `snapshot`: captured from a capsule. */

@@ -16,7 +16,7 @@ export {
   type ProcessResult,
 } from "./background-process.ts";
 export { Capsule } from "./capsule.ts";
-export type { CapsuleChange, CapsuleConditions, CapsulePolicies } from "./capsule-options.ts";
+export type { CapsuleChange, CapsuleConditions, CapsulePolicies, MetricOptions } from "./capsule-options.ts";
 export { Client, Keys, Templates } from "./client.ts";
 export type { CreateOptions } from "./create.ts";
 export {
@@ -46,6 +46,7 @@ export { type OutputChunk, OutputStream } from "./output-stream.ts";
 export { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 export type {
   CapsuleInfo,
+  CapsuleMetric,
   CapsuleStatus,
   DeadlineAction,
   FileEntry,
@@ -57,6 +58,7 @@ export type {
   ServiceEvent,
   SessionInfo,
   SignInLink,
+  TeamMetric,
   TemplateInfo,
 } from "./resources.ts";
 export type { CallOptions, ClientOptions, Request, WebSocketClass, WebSocketLike } from "./transport.ts";

@@ -127,6 +127,15 @@ export function statOf(pid: number): Stat | null {
   }
 }
 
+/** Unit of the CPU times in /proc, 1/100 s on every architecture of Linux. */
+const msPerTick = 10;
+
+/** CPU time of the process since its begin; undefined: it has ended. */
+export function cpuMsOf(process: VmProcess): number | undefined {
+  const stat = statOf(process.pid);
+  return stat === null || stat.startTicks !== process.startTicks ? undefined : stat.spentTicks * msPerTick;
+}
+
 export interface Stat {
   parent: number;
   startTicks: number;

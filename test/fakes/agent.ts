@@ -15,6 +15,7 @@ import type {
   FileOwners,
   GuestEntry,
   GuestProcess,
+  GuestUsage,
   InputSink,
   KeptOutput,
   ListingSink,
@@ -213,6 +214,18 @@ export class FakeAgent implements Partial<Agent> {
   readonly signals: [Selector, string][] = [];
   /** Called at the start of each command. */
   onRun: (run: FakeRun) => void = () => {};
+
+  /** How often it was asked for its use of memory and disk. */
+  asked = 0;
+  usageNow: () => Promise<GuestUsage> = async () => ({
+    ...{ memoryTotalBytes: 512 << 20, memoryUsedBytes: 64 << 20 },
+    ...{ diskTotalBytes: 2 ** 32, diskUsedBytes: 2 ** 30 },
+  });
+
+  usage(): Promise<GuestUsage> {
+    this.asked++;
+    return this.usageNow();
+  }
 
   run(command: Command, sink: OutputSink): FakeRun {
     const run = new FakeRun(command, sink);

@@ -48,6 +48,13 @@ export class FakeGuest implements Guest {
   isStopped = false;
   readonly abandoned = Promise.withResolvers<void>();
 
+  /** CPU time of its VM; a test moves it. */
+  spentMs: number | undefined = 0;
+
+  cpuMs(): number | undefined {
+    return this.spentMs;
+  }
+
   constructor(id: string) {
     this.id = id;
     const { promise, resolve } = Promise.withResolvers<GuestEnd>();

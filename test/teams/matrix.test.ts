@@ -47,6 +47,8 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/capsules": { names: "template", ask: (template) => ({ json: { template } }) },
   "GET /v1/capsules": { own: "a list" },
   "GET /v1/capsules/{id}": { names: "running" },
+  "GET /v1/capsules/{id}/metrics": { names: "running" },
+  "GET /v1/metrics": { own: "numbers of the asking team" },
   "DELETE /v1/capsules/{id}": { names: "running" },
   "PATCH /v1/capsules/{id}": { names: "running" },
   "POST /v1/capsules/{id}/pause": { names: "running" },

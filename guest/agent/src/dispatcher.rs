@@ -2,6 +2,7 @@
 
 use crate::epoll::Epoll;
 use crate::frames::{self, Frame};
+use crate::growing::Growing;
 use crate::job::Input;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
@@ -15,6 +16,7 @@ use crate::streams::Streams;
 use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::timers::Due;
+use crate::usage::Measuring;
 use crate::wake::WakeState;
 
 mod admission;
@@ -179,6 +181,11 @@ impl Dispatcher {
             Request::Processes { is_long } => {
                 let times = is_long.then(|| self.wake_state.start_times().clone());
                 let job = Processes::new(supervisor.sessions().leader_labels(), times);
+                self.tasks.start(id, Box::new(job), streams)?;
+            }
+            Request::Usage => self.tasks.start(id, Box::new(Measuring), streams)?,
+            Request::Grow { disk_bytes } => {
+                let job = Growing::new(*disk_bytes)?;
                 self.tasks.start(id, Box::new(job), streams)?;
             }
             Request::File(request) => self.tasks.start(id, request.job()?, streams)?,

@@ -9,7 +9,7 @@
 //!     │       ├─► launcher ─► spawn                              (starting)
 //!     │       ├─► sessions ─► session ─► output, input, stdin, terminal, listeners, readers ─► output_log
 //!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
-//!  workers ─► job: files, processes                              (threads)
+//!  workers ─► job: files, processes, usage, growing                           (threads)
 //!
 //!  dispatcher ─► wake ─► devices; best_effort ─► identity        (a thread of its own)
 //! ```
@@ -32,6 +32,7 @@ pub mod epoll;
 pub mod files;
 pub mod frames;
 pub mod freezer;
+pub mod growing;
 pub mod halt;
 pub mod hosts;
 pub mod identity;
@@ -74,5 +75,6 @@ pub mod tags;
 pub mod tasks;
 pub mod terminal;
 pub mod timers;
+pub mod usage;
 pub mod wake;
 pub mod workers;

@@ -2,8 +2,10 @@
 //! several fields.
 
 use crate::record::{Malformed, Reader, Writer};
+pub use handshake::{read_hello, Hello, Welcome};
 pub use kept::{kept_event, position_event, Position};
 
+mod handshake;
 mod kept;
 
 /// The versions of the protocol that a host or an agent speaks.
@@ -75,6 +77,8 @@ verbs! {
     Extract = 44,
     Watch = 45,
     Halt = 46,
+    Usage = 47,
+    Grow = 48,
 }
 
 impl Verb {
@@ -280,50 +284,4 @@ pub fn started(pid: u32, tag: &str) -> Writer {
 
 pub fn started_event(pid: u32, tag: &str) -> Vec<u8> {
     Writer::new().u16(event::STARTED).u32(pid).str(tag).finish()
-}
-
-pub struct Welcome<'a> {
-    pub nonce: &'a [u8],
-    pub version: u16,
-    pub is_awake: bool,
-    pub pid: u32,
-    /// The host asked for the list of verbs; an older one takes a WELCOME with a list for a malformed one.
-    pub has_verbs: bool,
-}
-
-impl Welcome<'_> {
-    pub fn record(&self) -> Vec<u8> {
-        let mut record = Writer::new()
-            .raw(self.nonce)
-            .u16(self.version)
-            .str(AGENT)
-            .u8(self.is_awake.into())
-            .u32(self.pid);
-        if self.has_verbs {
-            record = record.u32(Verb::ALL.len() as u32);
-            for verb in Verb::ALL {
-                record = record.u16(verb.number());
-            }
-        }
-        record.finish()
-    }
-}
-
-pub struct Hello {
-    pub nonce: [u8; NONCE_BYTES],
-    pub version: u16,
-}
-
-/// A HELLO with our magic, of any version.
-pub fn read_hello(payload: &[u8]) -> Result<Hello, Malformed> {
-    let mut fields = Reader::new(payload);
-    let magic = fields.str()?;
-    let nonce = fields.raw(NONCE_BYTES)?;
-    let version = fields.u16()?;
-    fields.finish()?;
-    if magic != MAGIC {
-        return Err(Malformed);
-    }
-    let nonce = nonce.try_into().map_err(|_| Malformed)?;
-    Ok(Hello { nonce, version })
 }

@@ -56,12 +56,20 @@ pub enum Request<'a> {
         /// Each with its user, start and kind.
         is_long: bool,
     },
+    Usage,
+    Grow {
+        /// The size that the root's disk was given.
+        disk_bytes: u64,
+    },
     File(FileRequest<'a>),
 }
 
-/// FREEZE too: the host repeats it when a guest did not freeze at the first attempt.
+/// FREEZE too: the host repeats it when a guest did not freeze at the first attempt. A disk is grown before programs run.
 pub fn is_served_asleep(verb: Verb) -> bool {
-    matches!(verb, Verb::Probe | Verb::Wake | Verb::Freeze | Verb::Thaw)
+    matches!(
+        verb,
+        Verb::Probe | Verb::Wake | Verb::Freeze | Verb::Thaw | Verb::Grow
+    )
 }
 
 impl<'a> Request<'a> {
@@ -98,6 +106,10 @@ impl<'a> Request<'a> {
             Verb::Logs => Request::read_logs(&mut fields)?,
             Verb::Processes => Request::Processes { is_long: false },
             Verb::ListProcesses => Request::Processes { is_long: true },
+            Verb::Usage => Request::Usage,
+            Verb::Grow => Request::Grow {
+                disk_bytes: fields.u64()?,
+            },
             Verb::Read
             | Verb::Write
             | Verb::List

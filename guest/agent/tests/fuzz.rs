@@ -98,6 +98,8 @@ fn valid_frames() -> Vec<HostFrame> {
         open(7, Verb::Signal, |to| to.u8(0).u32(4).u8(15)),
         open(8, Verb::Processes, |to| to),
         open(24, Verb::ListProcesses, |to| to),
+        open(27, Verb::Usage, |to| to),
+        open(28, Verb::Grow, |to| to.u64(1 << 33)),
         open(9, Verb::Pty, |to| {
             command(to, &["cat"], Some("pty-00000000")).u16(80).u16(24)
         }),

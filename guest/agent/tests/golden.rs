@@ -109,8 +109,22 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_halt", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_grow", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
+        (
+            "result_usage",
+            frame(
+                RESULT,
+                0,
+                6,
+                &Writer::new()
+                    .u64(1_000_000_000)
+                    .u64(400_000_000)
+                    .u64(4_000_000_000)
+                    .u64(1_500_000_000)
+                    .finish(),
+            ),
+        ),
         (
             "result_woken",
             frame(
@@ -293,6 +307,20 @@ fn a_halt_is_decoded() {
     let mut fields = Reader::new(&bytes);
     assert_eq!(read_verb(&mut fields), Verb::Halt);
     assert_eq!(fields.u32(), Ok(9_500));
+    fields.finish().unwrap();
+}
+
+#[test]
+fn usage_and_growth_are_decoded() {
+    let frames = golden();
+    let (_, _, _, usage) = payload(&frames, "open_usage");
+    let mut fields = Reader::new(&usage);
+    assert_eq!(read_verb(&mut fields), Verb::Usage);
+    fields.finish().unwrap();
+    let (_, _, _, grow) = payload(&frames, "open_grow");
+    let mut fields = Reader::new(&grow);
+    assert_eq!(read_verb(&mut fields), Verb::Grow);
+    assert_eq!(fields.u64(), Ok(8_589_934_592));
     fields.finish().unwrap();
 }
 

@@ -1,4 +1,4 @@
-/** Metrics of the shared server, in Prometheus' format. */
+/** Metrics: of the shared server in Prometheus' format, and of a capsule. */
 import assert from "node:assert/strict";
 import type { Client } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
@@ -40,6 +40,27 @@ export const metrics = section(import.meta, "metrics", () => {
     },
     options,
   );
+
+  test("a busy loop shows in the CPU of its capsule, and the guest tells its memory and disk", async () => {
+    const capsule = await client.capsule();
+    const newest = async () => (await client.expect(200, "GET", `${capsule.path}/metrics`)).json.at(-1);
+    const idle = await waitFor("a quiet point with the disk's use", async () => {
+      const point = await newest();
+      return point !== undefined && point.cpu_pct < 25 && point.disk_used_mb !== null && point;
+    });
+    assert.ok(idle.disk_used_mb > 0 && idle.disk_used_mb <= idle.disk_total_mb);
+    assert.ok(idle.memory_used_mb > 0 && idle.memory_used_mb <= idle.memory_total_mb);
+    assert.equal(idle.vcpus, 1);
+    const loop = { cmd: "sh", args: ["-c", "while :; do :; done"], background: true };
+    await client.expect(202, "POST", `${capsule.path}/exec`, { json: loop });
+    await waitFor("a busy point", async () => (await newest())?.cpu_pct > 2 * idle.cpu_pct + 5);
+    await capsule.pause();
+    const { json: kept } = await client.expect(200, "GET", `${capsule.path}/metrics?since=1`);
+    assert.ok(kept.every(({ at }: { at: number }, index: number) => index === 0 || at > kept[index - 1].at));
+    for (const query of ["step=60", "step=x", "since=-1", "since=1.5", "since=now", "from=1"])
+      await client.expect(400, "GET", `${capsule.path}/metrics?${query}`);
+    await capsule.destroy();
+  });
 });
 
 async function figures(client: Client): Promise<Map<string, number>> {
