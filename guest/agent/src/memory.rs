@@ -70,6 +70,19 @@ unsafe impl GlobalAlloc for Guarded {
         block
     }
 
+    /// Pages that the C library has just mapped are zero, and take memory when they are first written.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let block = System.alloc_zeroed(layout);
+        if !block.is_null() {
+            return block;
+        }
+        let taken = RESERVE.take(layout);
+        if !taken.is_null() {
+            taken.write_bytes(0, layout.size());
+        }
+        taken
+    }
+
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if RESERVE.contains(block) {
             RESERVE.give_back(block, layout);
@@ -213,5 +226,25 @@ mod tests {
     fn what_cannot_be_had_is_refused() {
         assert_eq!(require(1_000), Ok(()));
         assert_eq!(require(isize::MAX as usize), Err(exhausted()));
+    }
+
+    #[test]
+    fn zeroed_memory_takes_no_page_before_it_is_written() {
+        const PAGE_BYTES: usize = 4_096;
+        const PAGES: usize = 1_024;
+        let whole = layout(PAGES * PAGE_BYTES);
+        // SAFETY: the block lives to the end, and `states` has a byte for each of its pages.
+        unsafe {
+            let block = Guarded.alloc_zeroed(whole);
+            assert!(!block.is_null());
+            let first_page = block.wrapping_sub(block as usize % PAGE_BYTES);
+            let mut states = [0u8; PAGES];
+            let seen = libc::mincore(first_page.cast(), whole.size(), states.as_mut_ptr());
+            assert_eq!(seen, 0);
+            let resident = states.iter().filter(|&&state| state & 1 != 0).count();
+            // The first page has the C library's header.
+            assert!(resident <= 1, "{resident} pages are resident");
+            Guarded.dealloc(block, whole);
+        }
     }
 }
