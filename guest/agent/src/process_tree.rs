@@ -65,7 +65,7 @@ impl ProcessTable {
         if group != 0 || self.kernel_threads.contains(&pid) {
             return group > 0;
         }
-        let has_program = self.has_program(pid);
+        let has_program = has_memory(pid);
         if !has_program {
             if self.kernel_threads.len() >= MAX_KNOWN {
                 self.kernel_threads.clear();
@@ -73,18 +73,6 @@ impl ProcessTable {
             self.kernel_threads.insert(pid);
         }
         has_program
-    }
-
-    fn has_program(&self, pid: libc::pid_t) -> bool {
-        let mut target = [0u8; 8];
-        let path = sys::c_string(format!("{pid}/exe").as_bytes());
-        path.is_ok_and(|path| {
-            let (fd, room) = (self.proc.as_raw_fd(), target.as_mut_ptr().cast());
-            // SAFETY: `target` has that much room.
-            let length = unsafe { libc::readlinkat(fd, path.as_ptr(), room, target.len()) };
-            let error = io::Error::last_os_error().raw_os_error();
-            length >= 0 || !matches!(error, Some(libc::ENOENT | libc::ESRCH))
-        })
     }
 
     /// A zombie counts as living: the parent that should reap it is killed too, and then it is reparented to us.
@@ -99,6 +87,23 @@ impl ProcessTable {
         let count = sys::read(file.as_raw_fd(), &mut stat).ok()??;
         parse_stat(pid, &stat[..count])
     }
+}
+
+/// Whether it has memory of its own, as every program has and no thread of the kernel. A look into /proc would leave two of the
+/// kernel's inodes for each thread.
+fn has_memory(pid: libc::pid_t) -> bool {
+    let mut byte = 0u8;
+    let to = libc::iovec {
+        iov_base: std::ptr::addr_of_mut!(byte).cast(),
+        iov_len: 1,
+    };
+    let from = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 1,
+    };
+    // SAFETY: `to` has that much room. Address 0 is mapped in hardly any program, so nothing is read.
+    let count = unsafe { libc::process_vm_readv(pid, &to, 1, &from, 1, 0) };
+    count >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 fn parse_stat(pid: libc::pid_t, stat: &[u8]) -> Option<Process> {
@@ -252,6 +257,8 @@ mod tests {
         // In a container, process 2 is any process.
         let is_kthreadd = std::fs::read("/proc/2/comm").is_ok_and(|name| name == b"kthreadd\n");
         assert!(!is_kthreadd || table.iter().all(|it| it.parent != 2));
+        assert!(has_memory(own) && has_memory(parent));
+        assert!(!is_kthreadd || !has_memory(2));
         assert!(!ProcessTable::open().unwrap().is_traced(own));
     }
 }
