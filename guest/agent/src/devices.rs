@@ -84,11 +84,62 @@ impl ClockChip {
         unsafe {
             check(libc::clock_gettime(libc::CLOCK_REALTIME, &mut now))?;
             let seconds = now.tv_sec + i64::from(now.tv_nsec >= 500_000_000);
-            let mut time: libc::tm = std::mem::zeroed();
-            if libc::gmtime_r(&seconds, &mut time).is_null() {
-                return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
-            }
-            check(libc::ioctl(chip.as_raw_fd(), RTC_SET_TIME as _, &time)).map(drop)
+            check(libc::ioctl(
+                chip.as_raw_fd(),
+                RTC_SET_TIME as _,
+                &civil_time(seconds),
+            ))
+            .map(drop)
+        }
+    }
+}
+
+/// Seconds since 1970 as a date and a time in UTC, without the fields that the clock chip does not keep. `gmtime_r` would link
+/// the C library's time zones, and with them its scanner of floating point numbers.
+fn civil_time(seconds: i64) -> libc::tm {
+    const DAY: i64 = 86_400;
+    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+    // Years begin in March here, so the leap day is the last of its year. An era is 400 years.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = (shifted_month + 2) % 12;
+    let year = 400 * era + year_of_era + i64::from(month < 2);
+    // SAFETY: all bits zero are a value of it.
+    let mut time: libc::tm = unsafe { std::mem::zeroed() };
+    time.tm_year = (year - 1_900) as c_int;
+    time.tm_mon = month as c_int;
+    time.tm_mday = (day_of_year - (153 * shifted_month + 2) / 5 + 1) as c_int;
+    time.tm_hour = (second / 3_600) as c_int;
+    time.tm_min = (second / 60 % 60) as c_int;
+    time.tm_sec = (second % 60) as c_int;
+    time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil_time;
+
+    #[test]
+    fn times_of_the_clock_chip_are_those_of_the_c_library() {
+        // Each quarter of a day and a second of 1 600 years, over leap years and their exceptions.
+        for step in -1_000_000..1_400_000_i64 {
+            let seconds = step * (86_400 / 4 + 1);
+            let ours = civil_time(seconds);
+            // SAFETY: `theirs` is written by the call.
+            let theirs = unsafe {
+                let mut theirs: libc::tm = std::mem::zeroed();
+                assert!(!libc::gmtime_r(&seconds, &mut theirs).is_null());
+                theirs
+            };
+            let fields = |time: &libc::tm| {
+                let date = (time.tm_year, time.tm_mon, time.tm_mday);
+                (date, time.tm_hour, time.tm_min, time.tm_sec)
+            };
+            assert_eq!(fields(&ours), fields(&theirs), "{seconds}");
         }
     }
 }
