@@ -23,17 +23,19 @@ const timeout = 600_000;
 /** The lines that each example prints, in this order among other things. */
 const printed: Record<string, string[][]> = {
   "README.md": [["42"]],
-  "docs/QUICKSTART.md": [
-    ["42", "from a file"],
-    ["0 42", "remember the milk"],
-    ['"status":"running"', "Linux"],
-  ],
+  "docs/QUICKSTART.md": [["42", "from a file"], ["0 42", "remember the milk"], ["0 42"], ["Linux"], ["http"]],
   "docs/CONCEPTS.md": [],
   "docs/guides/agent-sandboxes.md": [["exit code 0", "42"]],
   "docs/guides/long-running-jobs.md": [
     ["job", "step 1", "step 2", "step 3"],
     ["stdout line 1", "stdout line 3", "ended with 0", "job ended with 3"],
   ],
+  "docs/guides/recipes.md": [
+    ["[exit code 0]", "one", "[exit code 1]"],
+    ["cell: \n", "cell: 42", "cell: NameError"],
+    ["passed, failed"],
+  ],
+  "docs/guides/software.md": [["12", "Python 3"], ["hello, capsule"], ["from an archive"], ["from the template"]],
   "docs/guides/templates.md": [["ready", "ready", "tools"], ["144"]],
   "docs/guides/web-terminals.md": [[]],
 };
