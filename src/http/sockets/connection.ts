@@ -7,6 +7,7 @@ import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
 import type { RunEnd } from "../../capsules/runs.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
+import type { MessageTurns } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
 import { type Message, MessageLine } from "./message-line.ts";
@@ -43,6 +44,7 @@ export interface ConnectionOptions {
   log: FastifyBaseLogger;
   teamId: string;
   turns: TeamTurns;
+  messageTurns: MessageTurns;
 }
 
 /** Why a client is not read: its program does not read its input, or a message of it waits for a turn. */
@@ -63,7 +65,7 @@ export class Connection {
   #onDrained: (() => void) | undefined;
   readonly #closed = Promise.withResolvers<void>();
 
-  constructor({ socket, transport, mark, log, teamId, turns }: ConnectionOptions) {
+  constructor({ socket, transport, mark, log, ...line }: ConnectionOptions) {
     this.#socket = socket;
     this.#log = log;
     this.#mark = mark;
@@ -72,7 +74,7 @@ export class Connection {
       this.#isResponsive = true;
     });
     this.#messages = new MessageLine({
-      ...{ turns, teamId, ending: transport },
+      ...{ ...line, ending: transport },
       handle: (message) => this.#handle(message),
       hold: () => this.pause("turn"),
       release: () => this.resume("turn"),

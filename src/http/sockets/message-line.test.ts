@@ -4,17 +4,19 @@ import { EventEmitter } from "node:events";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { steadyClock } from "../../../test/fakes/steady-clock.ts";
+import { MessageTurns } from "../access/message-turns.ts";
 import { TeamTurns } from "../access/team-turns.ts";
 import { largeMessageBytes, MessageLine } from "./message-line.ts";
 
 /** Lines of WebSockets over one server's turns; `handled` has the messages' names, and `calls` the holds and releases. */
 function lines() {
   const turns = new TeamTurns();
+  const messageTurns = new MessageTurns();
   const [handled, calls]: [string[], string[]] = [[], []];
   const open = (name: string, teamId = "red") => {
     const transport = Object.assign(new EventEmitter(), { closed: false });
     const line = new MessageLine({
-      ...{ turns, teamId, ending: transport },
+      ...{ turns, messageTurns, teamId, ending: transport },
       handle: ({ data }) => handled.push(`${name}${data[0]}`),
       hold: () => calls.push(`hold ${name}`),
       release: () => calls.push(`release ${name}`),
@@ -22,7 +24,7 @@ function lines() {
     const take = (number: number, length = 1) => line.take({ data: Buffer.alloc(length, number), isBinary: false });
     return { line, transport, take };
   };
-  return { turns, handled, calls, open };
+  return { turns, messageTurns, handled, calls, open };
 }
 
 test("in one turn of the loop one large message of a team is handled, of whichever WebSocket", async (t) => {
@@ -96,4 +98,44 @@ test("a message that waits while its WebSocket is closed by the server, or broke
   await pass(16);
   await pass(16);
   assert.deepEqual([handled, calls, turns.size], [["a1"], ["hold b", "hold c"], 0]);
+});
+
+test("in one turn of the loop 16 small texts of a team are handled, over all its WebSockets; further ones wait, each unless its client leaves", async () => {
+  const { messageTurns, handled, calls, open } = lines();
+  const reds = Array.from({ length: 40 }, (_, index) => open(`r${index}.`));
+  for (const { take } of reds) take(1);
+  open("b.", "blue").take(1);
+  reds[39]?.take(2);
+  const first = (count: number) => Array.from({ length: count }, (_, index) => `r${index}.1`);
+  assert.deepEqual([handled, messageTurns.size], [[...first(16), "b.1"], 24]);
+  assert.equal(calls[0], "hold r16.");
+  handled.pop();
+  const [gone] = reds.splice(20, 1);
+  gone?.transport.emit("close");
+  assert.equal(messageTurns.size, 23, "a client that has left waits no longer");
+  await nextTurn();
+  assert.deepEqual(handled, first(33).toSpliced(20, 1));
+  await nextTurn();
+  await nextTurn();
+  assert.deepEqual(handled, [...first(40).toSpliced(20, 1), "r39.2"]);
+  assert.deepEqual([messageTurns.size, calls.length], [0, 24 + 23], "all but the one that left are read again");
+});
+
+test("messages of many clients that close in order are handled 16 in a turn", async () => {
+  const { handled, open } = lines();
+  for (let index = 0; index < 40; index++) open("x").take(1);
+  handled.length = 0;
+  const closing = Array.from({ length: 40 }, (_, index) => open(`${index}.`));
+  for (const { line, take, transport } of closing) {
+    take(1);
+    transport.emit("close");
+    line.finish(() => {});
+  }
+  const counts = [];
+  while (handled.filter((name) => name !== "x1").length < 40) {
+    const before = handled.length;
+    await nextTurn();
+    counts.push(handled.length - before);
+  }
+  assert.deepEqual(counts, [16, 16, 16, 16]);
 });

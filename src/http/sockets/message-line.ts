@@ -1,11 +1,12 @@
 /**
  * The messages of one WebSocket, handled in order of arrival. A large one costs as much as the body of a request, so it waits for a
- * turn of its team as a body does; meanwhile the client is not read. Messages of the last chunk that was read arrive nevertheless,
- * and wait behind it.
+ * turn of its team as a body does; small ones share the turns of their team. The client is not read while a message of it waits.
+ * Messages of the last chunk that was read arrive nevertheless, and wait behind it.
  */
+import { binaryUnits, type MessageTurns, textUnits, turnUnits } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 
-/** A smaller message costs no more than a request without a body. */
+/** A smaller message costs less than a request without a body. */
 export const largeMessageBytes = 16 * 1024;
 
 export interface Message {
@@ -15,6 +16,7 @@ export interface Message {
 
 export interface MessageLineOptions {
   turns: Pick<TeamTurns, "enter">;
+  messageTurns: Pick<MessageTurns, "enter">;
   teamId: string;
   /** The end of the client's connection, with which a waiting message leaves the line of its team. */
   ending: Ending;
@@ -43,11 +45,12 @@ export class MessageLine {
   }
 
   /**
-   * For a client that has closed its WebSocket in order: what it sent before is handled, one message in a turn of the loop, and then
-   * `done` is called, unless `close` is.
+   * For a client that has closed its WebSocket in order: what it sent before is handled, at most one message in a turn of the loop,
+   * and then `done` is called, unless `close` is.
    */
   finish(done: () => void): void {
     this.#isFinishing = true;
+    const { messageTurns, teamId, handle } = this.#options;
     const next = () => {
       if (this.#isClosed) return;
       const message = this.#waiting.shift();
@@ -55,8 +58,11 @@ export class MessageLine {
         done();
         return;
       }
-      this.#options.handle(message);
-      setImmediate(next);
+      messageTurns.enter(teamId, unitsOf(message), undefined, () => {
+        if (this.#isClosed) return;
+        handle(message);
+        setImmediate(next);
+      });
     };
     next();
   }
@@ -69,13 +75,11 @@ export class MessageLine {
 
   #enter(message: Message): void {
     if (this.#isFinishing) return;
-    const { turns, teamId, ending, hold } = this.#options;
+    const { turns, messageTurns, teamId, ending, hold } = this.#options;
     const { length } = message.data;
-    if (length < largeMessageBytes) {
-      this.#handle(message);
-      return;
-    }
-    turns.enter({ name: teamId }, ending, () => this.#handle(message), length);
+    const goOn = () => this.#handle(message);
+    if (length < largeMessageBytes) messageTurns.enter(teamId, unitsOf(message), ending, goOn);
+    else turns.enter({ name: teamId }, ending, goOn, length);
     if (this.#waiting[0] !== message || this.#isHeld) return;
     this.#isHeld = true;
     hold();
@@ -93,4 +97,9 @@ export class MessageLine {
       this.#options.release();
     }
   }
+}
+
+function unitsOf({ data, isBinary }: Message): number {
+  if (data.length >= largeMessageBytes) return turnUnits;
+  return isBinary ? binaryUnits : textUnits;
 }

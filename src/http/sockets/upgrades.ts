@@ -9,6 +9,7 @@ import Type, { type TSchema } from "typebox";
 import { type WebSocket, WebSocketServer } from "ws";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
+import { MessageTurns } from "../access/message-turns.ts";
 import type { TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
@@ -35,6 +36,7 @@ export class Sockets {
   readonly #services: Pick<Services, "capsules" | "teams">;
   readonly #limits: Limits;
   readonly #turns: TeamTurns;
+  readonly #messageTurns = new MessageTurns();
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
   readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
@@ -113,6 +115,7 @@ export class Sockets {
     const { teamId } = identity;
     const connection = new Connection({
       ...{ socket: accepted, transport: socket, mark, log, teamId, turns: this.#turns },
+      messageTurns: this.#messageTurns,
     });
     const unsubscribes = [
       capsules.onEnd(capsuleId, (end) => connection.runEnded(end)),
