@@ -7,6 +7,7 @@
  * method has returned.
  */
 import type { Readable } from "node:stream";
+import type { NetworkVerbs } from "./network-verbs.ts";
 
 export interface Wake {
   /** Bytes for the guest's random generator, at least 32. */
@@ -313,7 +314,7 @@ export interface FileVerbs {
 }
 
 /** A verb that the agent does not list in its WELCOME rejects, or fails its sink, with CapsuleError("conflict"). */
-export interface Agent extends PowerVerbs, ProcessVerbs, FileVerbs {
+export interface Agent extends PowerVerbs, ProcessVerbs, FileVerbs, NetworkVerbs {
   /** Resolves with the reason when the connection is lost or closed. Never rejects. */
   readonly closed: Promise<Error>;
   /** From WELCOME: the guest has had its WAKE. */

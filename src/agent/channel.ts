@@ -14,8 +14,9 @@ import {
   writeHeader,
 } from "./frames.ts";
 import { Liveness, SilenceError } from "./liveness.ts";
+import { decodeNotice } from "./notice.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
-import { decodeEmpty, decodeFail, decodeNotice, limits, nameOf, request, Verb } from "./protocol.ts";
+import { decodeEmpty, decodeFail, limits, nameOf, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 

@@ -1,5 +1,5 @@
 /** A connection to a capsule's agent: sends each verb over the channel. */
-import type { Readable } from "node:stream";
+import type { Duplex, Readable } from "node:stream";
 import { CapsuleError } from "../wire/errors.ts";
 import type {
   Agent,
@@ -33,11 +33,14 @@ import type {
   WatchRequest,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
+import { dial } from "./dial.ts";
 import { downloadArchive, downloadFile, downloadLog } from "./download.ts";
 import { chmodRequest, chownRequest, moveRequest } from "./file-requests.ts";
 import { handshake } from "./handshake.ts";
 import { LoggedStream } from "./kept-output.ts";
 import { Listing } from "./listing.ts";
+import type { GuestPort } from "./network-verbs.ts";
+import { listPorts } from "./ports.ts";
 import { InputOfProcess, type Lingering } from "./process-input.ts";
 import { readLongProcess, readProcess } from "./process-records.ts";
 import { commandOutputs, exitOf, ForegroundStream, OutputStream, Terminal } from "./process-streams.ts";
@@ -242,6 +245,14 @@ class Connection implements Agent {
 
   watch(asked: WatchRequest, sink: ChangeSink): ChangeStream {
     return new WatchStream(this.#channel, asked, sink);
+  }
+
+  dial(port: number, signal?: AbortSignal): Promise<Duplex> {
+    return dial(this.#channel, port, signal);
+  }
+
+  ports(signal?: AbortSignal): Promise<GuestPort[]> {
+    return listPorts(this.#channel, signal);
   }
 
   close(reason?: Error): void {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { decodeDialledEvent, decodeEnding, dialRequest } from "./dial.ts";
 import {
   archiveRequest,
   attributesEvent,
@@ -13,6 +14,8 @@ import {
 } from "./file-requests.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
 import { attachFromRequest, decodeKeptEvent, decodePositionEvent, logsRequest, screenRequest } from "./kept-records.ts";
+import { decodeNotice } from "./notice.ts";
+import { readPort } from "./ports.ts";
 import { readLongProcess, readProcess } from "./process-records.ts";
 import {
   decodeCount,
@@ -21,7 +24,6 @@ import {
   decodeExit,
   decodeFail,
   decodeFrozen,
-  decodeNotice,
   decodeOpenedEvent,
   decodeStarted,
   decodeStartedEvent,
@@ -142,6 +144,8 @@ const encoded: Record<string, Buffer> = {
   open_archive: open(32, archiveRequest({ paths: ["/root/a", "/root/b c"], base: "/root" })),
   open_archive_whole: open(33, archiveRequest({ paths: ["/etc"] })),
   open_extract: open(34, request(Verb.EXTRACT).str("/root/to")),
+  open_dial: open(39, dialRequest(8_080)),
+  open_ports: open(40, request(Verb.PORTS)),
   open_watch: open(38, watchRequest({ path: "/root/a", recursive: true, directoriesMax: 8_192 })),
   open_more: frame(OPEN, 20, twoParts.subarray(0, 9), moreFlag),
   open_rest: frame(OPEN, 20, twoParts.subarray(9)),
@@ -211,6 +215,7 @@ const fileVerbs = new Set([...archiveVerbs, 37, 38, 39, 40, 41, 42]);
 const processVerbs = new Set([...fileVerbs, 28]);
 const watchVerbs = new Set([...processVerbs, 45]);
 const haltVerbs = new Set([...watchVerbs, 46]);
+const growVerbs = new Set([...haltVerbs, 47, 48]);
 const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
 
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
@@ -225,7 +230,8 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   welcome_list_processes: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: processVerbs }],
   welcome_watch: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: watchVerbs }],
   welcome_halt: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: haltVerbs }],
-  welcome_grow: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_grow: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: growVerbs }],
+  welcome_dial: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],
@@ -233,6 +239,19 @@ const decoded: Record<string, [type: number, flags: number, stream: number, deco
   event_started: [EVENT, 0, 5, decodeStartedEvent, { pid: 4242, tag: "proc-0011aabb" }],
   event_position: [EVENT, 0, 27, decodePositionEvent, { offset: 5_000_000_000 }],
   event_kept: [EVENT, 0, 28, decodeKeptEvent, { size: 1_048_576, dropped: 4_294_967_296 }],
+  event_dialled: [EVENT, 0, 39, decodeDialledEvent, undefined],
+  result_ended: [RESULT, 0, 39, decodeEnding, "ended"],
+  result_reset: [RESULT, 0, 39, decodeEnding, "reset"],
+  data_ports: [
+    DATA,
+    0,
+    40,
+    list(readPort),
+    [
+      { port: 22, address: "::", pid: 4242, cmd: "/usr/sbin/sshd" },
+      { port: 8080, address: "127.0.0.1", pid: undefined, cmd: "" },
+    ],
+  ],
   event_watching: [EVENT, 0, 38, decodeWatchingEvent, "/root/a"],
   data_changes: [
     DATA,

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { decodeNotice } from "./notice.ts";
 import { readLongProcess, readProcess } from "./process-records.ts";
 import {
   decodeCount,
@@ -9,7 +10,6 @@ import {
   decodeExit,
   decodeFail,
   decodeFrozen,
-  decodeNotice,
   decodeOpenedEvent,
   decodeStarted,
   decodeStartedEvent,

@@ -54,6 +54,8 @@ export const Verb = {
   HALT: 46,
   USAGE: 47,
   GROW: 48,
+  DIAL: 49,
+  PORTS: 50,
 } as const;
 
 export type Verb = (typeof Verb)[keyof typeof Verb];
@@ -76,9 +78,8 @@ export const EventKind = {
   TARGET: 33,
   ATTRIBUTES: 34,
   WATCHING: 35,
+  DIALLED: 36,
 } as const;
-
-const noticeHalting = 1;
 
 /** A DATA frame's flags: its channel within the stream. */
 export const DataChannel = { MAIN: 0, STDOUT: 1, STDERR: 2 } as const;
@@ -244,14 +245,6 @@ export function decodeFail(payload: Buffer): { code: string; message: string } {
   return whole(payload, (fields) => ({ code: fields.str(), message: fields.str() }));
 }
 
-export function decodeNotice(payload: Buffer): { reboot: boolean } {
-  return whole(payload, (fields) => {
-    const kind = fields.u16();
-    if (kind !== noticeHalting) throw new ProtocolError(`a notice of unknown kind ${kind}`);
-    return { reboot: flag(fields) };
-  });
-}
-
 export function decodeStartedEvent(payload: Buffer): Started {
   return whole(payload, (fields) => {
     expectKind(fields, EventKind.STARTED);
@@ -315,7 +308,7 @@ export function started(fields: RecordReader): Started {
   return { pid, tag: tag.toString() };
 }
 
-function flag(fields: RecordReader): boolean {
+export function flag(fields: RecordReader): boolean {
   const value = fields.u8();
   if (value > 1) throw new ProtocolError(`a boolean of ${value}`);
   return value === 1;

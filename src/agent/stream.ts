@@ -14,6 +14,8 @@ export interface StreamHandler {
   data(output: number, bytes: Buffer): void;
   result(payload: Buffer): void;
   failed(error: Error): void;
+  /** The guest has ended its data. */
+  ended?(): void;
   /** After `send` returned false: everything has been sent. */
   drained?(): void;
 }
@@ -218,6 +220,7 @@ export class Stream {
       throw new ProtocolError(`an end after ${total} bytes, but ${this.#receivedBytes} arrived`);
     }
     this.#hasReceivedEnd = true;
+    this.handler.ended?.();
   }
 
   receiveWindow(payload: Buffer): void {

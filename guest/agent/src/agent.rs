@@ -117,7 +117,7 @@ impl Agent {
                 }
             }
             self.read_port();
-            self.dispatcher.pump_ready();
+            self.dispatcher.pump_ready(&self.epoll);
             self.send();
             self.apply_effects();
             if let Some(halt) = self.halt {
@@ -129,7 +129,7 @@ impl Agent {
 
     fn timeout_ms(&mut self) -> i32 {
         let can_read = self.port.is_readable() && self.has_outbox_room();
-        if can_read || self.dispatcher.supervisor().sessions().has_ready() {
+        if can_read || self.dispatcher.has_ready() {
             return 0;
         }
         self.timers.timeout_ms()
@@ -153,6 +153,7 @@ impl Agent {
                 sessions.note_readable(key, index, readable);
             }
             Source::Job(stream) => self.dispatcher.note_job(stream),
+            Source::Dial(stream) => self.dispatcher.note_dial(stream, readable),
             Source::Orphan(key) => self.orphans.discard(key),
         }
     }

@@ -1,10 +1,12 @@
 //! From the host's frames to the parts that serve them: the handshake, requests, and messages within a stream.
 
+use crate::dials::Dials;
 use crate::epoll::Epoll;
 use crate::frames::{self, Frame};
 use crate::growing::Growing;
 use crate::job::Input;
 use crate::partial::PartialRequests;
+use crate::ports::Ports;
 use crate::processes::Processes;
 use crate::protocol::{self, empty, Code, Failure, Hello, Position, Selector, Versions, Welcome};
 use crate::pty::Size;
@@ -15,11 +17,11 @@ use crate::stream::{Dropped, Role};
 use crate::streams::Streams;
 use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
-use crate::timers::Due;
 use crate::usage::Measuring;
 use crate::wake::WakeState;
 
 mod admission;
+mod events;
 mod sending;
 
 pub struct Dispatcher {
@@ -31,6 +33,7 @@ pub struct Dispatcher {
     partial: PartialRequests,
     supervisor: Supervisor,
     tasks: Tasks,
+    dials: Dials,
 }
 
 impl Dispatcher {
@@ -48,6 +51,7 @@ impl Dispatcher {
             partial: PartialRequests::default(),
             supervisor,
             tasks,
+            dials: Dials::default(),
         }
     }
 
@@ -188,6 +192,8 @@ impl Dispatcher {
                 let job = Growing::new(*disk_bytes)?;
                 self.tasks.start(id, Box::new(job), streams)?;
             }
+            Request::Dial { port } => self.dials.start(id, *port, streams, epoll)?,
+            Request::Ports => self.tasks.start(id, Box::<Ports>::default(), streams)?,
             Request::File(request) => self.tasks.start(id, request.job()?, streams)?,
         }
         Ok(())
@@ -196,6 +202,12 @@ impl Dispatcher {
     fn receive_message(&mut self, id: u32, message: Message) {
         match (message, self.streams.role(id)) {
             (Message::Data(bytes), role) => self.receive_data(id, role, bytes),
+            (Message::End { total }, Some(Role::Dial)) => {
+                if let Err(failure) = self.dials.end_input(id, total) {
+                    self.streams.fail(id, &failure);
+                    self.dials.end(id);
+                }
+            }
             (Message::End { total }, role) => match role.and_then(Role::input_session) {
                 Some(key) => self.supervisor.sessions().end_input(key, &mut self.streams),
                 None => self.tasks.add_input(id, Input::End(total), &self.streams),
@@ -242,6 +254,8 @@ impl Dispatcher {
         } else if let Some(key) = role.and_then(Role::input_session) {
             let sessions = self.supervisor.sessions();
             sessions.add_input(id, key, bytes, streams)
+        } else if role == Some(Role::Dial) {
+            self.dials.add_input(id, bytes)
         } else {
             if role == Some(Role::Work) {
                 let input = Input::Data(bytes.to_vec());
@@ -273,50 +287,9 @@ impl Dispatcher {
             }
             Role::Waiting(key) => sessions.remove_waiter(id, key),
             Role::Input(key) => sessions.remove_writer(id, key),
+            Role::Dial => self.dials.end(id),
             Role::Work => self.tasks.end(id),
             Role::Call => {}
-        }
-    }
-
-    // ---- Other events
-
-    pub fn supervisor(&mut self) -> &mut Supervisor {
-        &mut self.supervisor
-    }
-
-    pub fn reap(&mut self) {
-        self.supervisor.reap(&mut self.streams);
-    }
-
-    pub fn pump_ready(&mut self) {
-        self.supervisor.pump_ready(&mut self.streams);
-    }
-
-    pub fn take_reports(&mut self, epoll: &Epoll) {
-        self.tasks.take_reports(&mut self.streams, epoll);
-    }
-
-    pub fn note_job(&mut self, stream: u32) {
-        self.tasks.note_readable(stream, &self.streams);
-    }
-
-    /// Leaves nothing running, if that is possible within the time.
-    pub fn shut_down(&mut self, timeout_ms: u64) {
-        self.tasks.clear();
-        self.supervisor.kill_all(timeout_ms, &mut self.streams);
-    }
-
-    /// A timer is due that is not the loop's own.
-    pub fn handle_due(&mut self, due: Due) {
-        let streams = &mut self.streams;
-        match due {
-            Due::Drain(key) => self.supervisor.end_drain(key, streams),
-            Due::Starts => self.supervisor.poll_starts(streams),
-            Due::Kills => self.supervisor.kills_due(streams),
-            Due::Freeze => self.supervisor.poll_freezer(streams),
-            Due::Redraw(key) => self.supervisor.poll_redraw(key),
-            Due::Forget(key) => self.supervisor.sessions().forget(key, streams),
-            Due::Host | Due::Halt => {}
         }
     }
 }

@@ -20,6 +20,8 @@ pub enum Source {
     Orphan(u32),
     /// The descriptor of the job of this stream.
     Job(u32),
+    /// The connection of the DIAL of this stream.
+    Dial(u32),
 }
 
 impl Source {
@@ -32,6 +34,7 @@ impl Source {
             Source::Session(key, index) => (5, key, index),
             Source::Orphan(key) => (6, key, 0),
             Source::Job(stream) => (7, stream, 0),
+            Source::Dial(stream) => (8, stream, 0),
         };
         kind << 40 | u64::from(index) << 32 | u64::from(key)
     }
@@ -47,6 +50,7 @@ impl Source {
             5 => Some(Source::Session(key, index)),
             6 => Some(Source::Orphan(key)),
             7 => Some(Source::Job(key)),
+            8 => Some(Source::Dial(key)),
             _ => None,
         }
     }
@@ -147,6 +151,7 @@ mod tests {
             Source::Session(0, 1),
             Source::Orphan(7),
             Source::Job(8),
+            Source::Dial(9),
         ] {
             assert_eq!(Source::from_token(source.token()), Some(source));
         }

@@ -9,7 +9,9 @@
 //!     │       ├─► launcher ─► spawn                              (starting)
 //!     │       ├─► sessions ─► session ─► output, input, stdin, terminal, listeners, readers ─► output_log
 //!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
-//!  workers ─► job: files, processes, usage, growing                           (threads)
+//!  workers ─► job: files, processes, ports, usage, growing                    (threads)
+//!
+//!  dispatcher ─► dials: connections to servers in the guest
 //!
 //!  dispatcher ─► wake ─► devices; best_effort ─► identity        (a thread of its own)
 //! ```
@@ -26,6 +28,7 @@ pub mod cgroups;
 pub mod closed_terminals;
 pub mod command;
 pub mod devices;
+pub mod dials;
 pub mod dispatcher;
 pub mod effects;
 pub mod epoll;
@@ -53,6 +56,7 @@ pub mod outside;
 
 pub mod partial;
 pub mod port;
+pub mod ports;
 pub mod process_tree;
 pub mod processes;
 pub mod protocol;

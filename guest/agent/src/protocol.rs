@@ -79,6 +79,8 @@ verbs! {
     Halt = 46,
     Usage = 47,
     Grow = 48,
+    Dial = 49,
+    Ports = 50,
 }
 
 impl Verb {
@@ -103,6 +105,7 @@ pub mod event {
     pub const TARGET: u16 = 33;
     pub const ATTRIBUTES: u16 = 34;
     pub const WATCHING: u16 = 35;
+    pub const DIALLED: u16 = 36;
 }
 
 pub mod notice {
@@ -284,4 +287,9 @@ pub fn started(pid: u32, tag: &str) -> Writer {
 
 pub fn started_event(pid: u32, tag: &str) -> Vec<u8> {
     Writer::new().u16(event::STARTED).u32(pid).str(tag).finish()
+}
+
+/// The server has accepted a DIAL.
+pub fn dialled_event() -> Vec<u8> {
+    Writer::new().u16(event::DIALLED).finish()
 }

@@ -61,6 +61,10 @@ pub enum Request<'a> {
         /// The size that the root's disk was given.
         disk_bytes: u64,
     },
+    Dial {
+        port: u16,
+    },
+    Ports,
     File(FileRequest<'a>),
 }
 
@@ -110,6 +114,10 @@ impl<'a> Request<'a> {
             Verb::Grow => Request::Grow {
                 disk_bytes: fields.u64()?,
             },
+            Verb::Dial => Request::Dial {
+                port: fields.u16()?,
+            },
+            Verb::Ports => Request::Ports,
             Verb::Read
             | Verb::Write
             | Verb::List

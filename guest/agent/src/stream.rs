@@ -30,6 +30,8 @@ pub enum Role {
     Waiting(u32),
     /// Sends standard input of the background process with this session key.
     Input(u32),
+    /// Exchanges data with a server of the guest (see dials.rs).
+    Dial,
     /// Exchanges data with a job (see tasks.rs).
     Work,
 }
@@ -42,9 +44,12 @@ impl Role {
             | Role::Starting(key)
             | Role::Foreground(key)
             | Role::Input(key) => Some(key),
-            Role::Call | Role::Attached(_) | Role::Reading(_) | Role::Waiting(_) | Role::Work => {
-                None
-            }
+            Role::Call
+            | Role::Attached(_)
+            | Role::Reading(_)
+            | Role::Waiting(_)
+            | Role::Dial
+            | Role::Work => None,
         }
     }
 }
@@ -89,6 +94,8 @@ pub struct Stream {
     taken_by_host: Option<u64>,
     is_in_send_queue: bool,
     last: Option<Last>,
+    /// An END is to follow the queued data, while the stream stays open for the host's.
+    is_ending: bool,
     /// How much the host may still send.
     allowance: u32,
     /// Bytes consumed and not yet granted again.
@@ -109,6 +116,7 @@ impl Default for Stream {
             taken_by_host: None,
             is_in_send_queue: false,
             last: None,
+            is_ending: false,
             allowance: WINDOW_BYTES,
             ungranted: 0,
         }
@@ -235,6 +243,16 @@ impl Stream {
     /// Finished and all data sent: the last frames can follow.
     pub fn can_close(&self) -> bool {
         self.queued == 0 && self.is_finished()
+    }
+
+    /// No data may follow what is queued.
+    pub fn end_data(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// All data is sent and an END is due; it counts as sent.
+    pub fn take_end(&mut self) -> bool {
+        self.queued == 0 && std::mem::take(&mut self.is_ending)
     }
 
     pub fn take_last(&mut self) -> Option<Last> {

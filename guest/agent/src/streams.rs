@@ -175,6 +175,22 @@ impl Streams {
         self.finish(id, Last { has_end, result });
     }
 
+    /// END, after everything queued. The stream stays open for the host's data and for the result.
+    pub fn end_data(&mut self, id: u32) {
+        if let Some(stream) = self.writable(id) {
+            stream.end_data();
+        }
+        self.send_end(id);
+    }
+
+    fn send_end(&mut self, id: u32) {
+        let stream = self.open.get_mut(&id);
+        if let Some(stream) = stream.and_then(|stream| stream.take_end().then_some(stream)) {
+            let total = Writer::new().u64(stream.sent()).finish();
+            self.frame(frames::END, 0, id, &total);
+        }
+    }
+
     /// FAIL, at once. Closes the stream and returns what was queued.
     pub fn fail(&mut self, id: u32, failure: &Failure) -> Vec<u8> {
         if self.is_finished(id) {
@@ -207,6 +223,7 @@ impl Streams {
             }
             let (role, can_close) = (stream.role(), stream.can_close());
             self.drained.push((id, role));
+            self.send_end(id);
             if can_close {
                 self.close(id);
             } else {

@@ -11,6 +11,7 @@ use capsule_agent::files::request::FileRequest;
 use capsule_agent::files::watching::changes::{record, Kind};
 use capsule_agent::files::watching::watching_event;
 use capsule_agent::frames::*;
+use capsule_agent::ports::port_record;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader, Writer};
 use capsule_agent::request::{Exec, Request};
@@ -78,6 +79,11 @@ fn changes() -> Vec<u8> {
     records.concat()
 }
 
+fn ports() -> Vec<u8> {
+    let ssh = port_record(22, "::", 4242, b"/usr/sbin/sshd");
+    [ssh, port_record(8080, "127.0.0.1", 0, b"")].concat()
+}
+
 #[test]
 fn every_frame_is_one_frame() {
     let frames = golden();
@@ -109,7 +115,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_grow", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_dial", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_usage",
@@ -154,6 +160,16 @@ fn the_agents_frames_are_the_golden_ones() {
             "event_watching",
             frame(EVENT, 0, 38, &watching_event(b"/root/a")),
         ),
+        ("event_dialled", frame(EVENT, 0, 39, &dialled_event())),
+        (
+            "result_ended",
+            frame(RESULT, 0, 39, &Writer::new().u8(0).finish()),
+        ),
+        (
+            "result_reset",
+            frame(RESULT, 0, 39, &Writer::new().u8(1).finish()),
+        ),
+        ("data_ports", frame(DATA, channel::MAIN, 40, &ports())),
         ("data_changes", frame(DATA, channel::MAIN, 38, &changes())),
         (
             "data_stdout",
@@ -373,6 +389,22 @@ fn commands_as_a_user_are_decoded() {
     };
     assert_eq!(read(&as_user(None)), Ok(0));
     assert_eq!(read(&as_user(Some("root"))), Err(Malformed), "two users");
+}
+
+#[test]
+fn requests_for_ports_are_decoded() {
+    let frames = golden();
+    for (name, expected) in [("open_dial", Some(8_080)), ("open_ports", None)] {
+        let bytes = payload(&frames, name).3;
+        let mut fields = Reader::new(&bytes);
+        let verb = read_verb(&mut fields);
+        let port = match Request::read(verb, fields) {
+            Ok(Request::Dial { port }) => Some(port),
+            Ok(Request::Ports) => None,
+            _ => panic!("{name}"),
+        };
+        assert_eq!(port, expected);
+    }
 }
 
 #[test]

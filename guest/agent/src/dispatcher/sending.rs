@@ -29,6 +29,7 @@ impl Dispatcher {
                 Role::Foreground(key) | Role::Reading(key) => {
                     self.supervisor.sessions().mark_ready(key);
                 }
+                Role::Dial => self.dials.mark_ready(stream),
                 Role::Work => self.tasks.advance(stream, &self.streams),
                 Role::Starting(_)
                 | Role::Attached(_)
