@@ -76,6 +76,7 @@ function insertPaused(dataDir: string, team: string, count: number): void {
       blockedBy: null,
       vcpus: 1,
       memoryMb: 512,
+      diskMb: 4_096,
       timeoutSec: 300,
       createdAt: now - each,
       lastUpdated: now,

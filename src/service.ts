@@ -9,6 +9,7 @@ import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { Deadlines } from "./capsules/deadlines.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
+import { fillDiskSizes } from "./capsules/disk-sizes.ts";
 import { Envs } from "./capsules/envs.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
@@ -163,6 +164,7 @@ export function buildService(options: ServiceOptions) {
     ...{ retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
+      fillDiskSizes({ capsuleRows, templateRows, host });
       metrics.open();
       deadlines.hold();
       const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans });

@@ -319,6 +319,8 @@ export interface Agent extends PowerVerbs, ProcessVerbs, FileVerbs, NetworkVerbs
   readonly closed: Promise<Error>;
   /** From WELCOME: the guest has had its WAKE. */
   readonly awake: boolean;
+  /** From WELCOME: it has `grow`. */
+  readonly canGrow: boolean;
   /** From WELCOME: the version of the protocol on this connection. */
   readonly protocol: number;
   usage(signal?: AbortSignal): Promise<GuestUsage>;

@@ -98,6 +98,7 @@ class Connection implements Agent {
   readonly closed: Promise<Error>;
   readonly awake: boolean;
   readonly protocol: number;
+  readonly canGrow: boolean;
   readonly #channel: Channel;
   readonly #lingering: Lingering = { bytes: 0 };
 
@@ -106,6 +107,7 @@ class Connection implements Agent {
     this.closed = channel.closed;
     this.awake = welcome.awake;
     this.protocol = welcome.version;
+    this.canGrow = channel.verbs.has(Verb.GROW);
   }
 
   probe(): Promise<void> {

@@ -1,6 +1,6 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { TemplateRows } from "../db/template-rows.ts";
-import type { Host } from "../host/host.ts";
+import type { Captured, Host } from "../host/host.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
@@ -31,7 +31,7 @@ import { type CapsuleView, type ViewTurn, viewOf } from "./view.ts";
 export type { CapsuleView, CreateRequest };
 
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
-export type CaptureCommit<T> = (capsule: CapsuleView, sizeBytes: number) => T;
+export type CaptureCommit<T> = (capsule: CapsuleView, captured: Captured) => T;
 
 export interface CapsulesOptions {
   store: CapsuleStore;
@@ -84,12 +84,13 @@ export class Capsules {
     this.#requireFree(teamId, name);
     using stack = new DisposableStack();
     const admitted = stack.use(await host.admitStart(teamId, this.#resolve(teamId, request).memoryMb));
-    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
+    const { storage, vcpus, memoryMb, diskMb, isGrown } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     this.#requireFree(teamId, name); // again: another capsule may have taken it meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const origin = originOf({ storage, template: request.template });
-    const id = host.reserve(origin, { vcpus, memoryMb }) ?? newCapsuleId();
-    const row = newRow({ id, teamId, storage, vcpus, memoryMb }, { ...request, labels }, clock.now());
+    const warm = isGrown ? undefined : host.reserve(origin, { vcpus, memoryMb });
+    const id = warm ?? newCapsuleId();
+    const row = newRow({ id, teamId, storage, vcpus, memoryMb, diskMb }, { ...request, labels }, clock.now());
     try {
       const isNew = store.insert(row, () => {
         this.#options.envs.keep(row.id, envs);
@@ -275,9 +276,9 @@ export class Capsules {
     const permitted = this.permit(teamId, id, "snapshot");
     const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
     let result: { value: T } | undefined;
-    await transitions.capture(row, storage, (sizeBytes) => {
+    await transitions.capture(row, storage, (captured) => {
       store.beginDestroy(row, () => {
-        result = { value: commit(this.#view(row), sizeBytes) };
+        result = { value: commit(this.#view(row), captured) };
       });
     });
     if (result === undefined) throw new Error(`the capture of capsule ${id} was not committed`);

@@ -12,13 +12,15 @@ export interface CreateRequest extends PolicyChange {
   template: string;
   vcpus: number;
   memoryMb: number;
+  /** Default: the template's. */
+  diskMb?: number | undefined;
   timeoutSec: number;
 }
 
 /** `labels`: as the row has them. A template brings its own storage and shape. */
 export function newRow(
-  resolved: Pick<Capsule, "id" | "teamId" | "storage" | "vcpus" | "memoryMb">,
-  { name, labels, template, timeoutSec, ...policies }: Omit<CreateRequest, "labels"> & { labels: string },
+  resolved: Pick<Capsule, "id" | "teamId" | "storage" | "vcpus" | "memoryMb" | "diskMb">,
+  { name, labels, template, timeoutSec, ...policies }: Omit<CreateRequest, "labels" | "diskMb"> & { labels: string },
   now: number,
 ): Capsule {
   return {

@@ -137,6 +137,7 @@ test("a folder whose record comes in time stays", async () => {
     name: "soon",
     vcpus: 1,
     memoryMb: 512,
+    ...{ diskMb: 4_096, canGrow: 1 },
     sizeBytes: 1,
     createdAt: 1,
   };

@@ -9,19 +9,36 @@ export interface Resolved {
   storage: string | null;
   vcpus: number;
   memoryMb: number;
+  diskMb: number;
+  /** The disk is larger than the template's. */
+  isGrown: boolean;
 }
 
 /**
  * A snapshot template brings its own shape. The team's own comes before an image of its name that was added later. Throws
- * CapsuleError("not_found").
+ * CapsuleError: "not_found"; for a disk "invalid_request" when it is smaller than the template's, "conflict" when the template cannot
+ * have a larger one.
  */
 export function resolveTemplate(
   { templates, host }: { templates: TemplateRows; host: Pick<Host, "images"> },
   teamId: string,
-  { template, vcpus, memoryMb }: CreateRequest,
+  { template, vcpus, memoryMb, diskMb: asked }: CreateRequest,
 ): Resolved {
   const found = templates.named(teamId, template);
-  if (found !== undefined) return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb };
-  if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
-  throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
+  const image = host.images().find(({ name }) => name === template);
+  if (found === undefined && image === undefined)
+    throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
+  const least = found?.diskMb ?? image!.diskMb;
+  const diskMb = asked ?? least;
+  if (diskMb < least) {
+    const message = `disk_mb is ${diskMb}, and the disk of template ${template} has ${least} MiB: it can be made larger only`;
+    throw new CapsuleError("invalid_request", message, { details: { field: "disk_mb" } });
+  }
+  const isGrown = diskMb > least;
+  if (isGrown && found?.canGrow === 0) {
+    const message = `template ${template} was made by an earlier release, and its disk cannot be made larger than ${least} MiB`;
+    throw new CapsuleError("conflict", message);
+  }
+  if (found === undefined) return { storage: null, vcpus, memoryMb, diskMb, isGrown };
+  return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb, diskMb, isGrown };
 }

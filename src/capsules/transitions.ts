@@ -4,7 +4,7 @@
  * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Admitted, Guest, GuestEnd, Host, ReserveShare, Turn } from "../host/host.ts";
+import type { Admitted, Captured, Guest, GuestEnd, Host, ReserveShare, Turn } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -167,17 +167,17 @@ export class Transitions {
   }
 
   /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, in one transaction. */
-  capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
+  capture(row: Capsule, storage: string, commit: (captured: Captured) => void): Promise<void> {
     const { host, locks, runs, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = requireGuest(row.id, this.#options);
       await this.#save(row, guest, "capture", row.teamId);
       try {
-        const { sizeBytes } = await this.#abortables.run(row.id, (signal) =>
+        const captured = await this.#abortables.run(row.id, (signal) =>
           host.capture(guest, storage, { owner: row.teamId, signal }),
         );
         if (this.#options.store.isBeingDestroyed(row.id)) throw missing(row.id);
-        commit(sizeBytes);
+        commit(captured);
         step("captured.committed");
       } catch (error) {
         if (!this.#options.store.isBeingDestroyed(row.id)) await this.#runOn(row, guest);

@@ -40,6 +40,7 @@ export function createOptions(call: Call): CreateOptions {
     template: word ?? call.text("template"),
     vcpus: call.number("vcpus"),
     memoryMb: call.mebibytes("memory"),
+    diskMb: call.mebibytes("disk"),
     ...policiesOf(call),
   };
   return {

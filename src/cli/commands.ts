@@ -20,6 +20,7 @@ const createOptions: Command["options"] = {
   env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "a variable of every command and terminal in it" },
   vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
   memory: { value: "SIZE", short: "m", meaning: "memory: MiB, or 512M, 1G; default: 512" },
+  disk: { value: "SIZE", meaning: "disk: MiB, or 8G; default, and least: the template's" },
   timeout: { value: "TIME", meaning: "inactivity: time without a command until --on-timeout" },
   "on-timeout": { value: "ACTION", meaning: "what inactivity does: pause (the default) or destroy" },
   lifetime: { value: "TIME", meaning: "longest time that it runs, used or not, until --on-expiry" },
@@ -31,7 +32,7 @@ const createOptions: Command["options"] = {
 export const commands: Commands = {
   create: {
     usage:
-      "[TEMPLATE] [--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--vcpus N] [--memory SIZE] [--timeout TIME] " +
+      "[TEMPLATE] [--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--vcpus N] [--memory SIZE] [--disk SIZE] [--timeout TIME] " +
       "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--auto-resume] " +
       "[--no-wait]",
     meaning: "create a capsule, and print its id when it runs",

@@ -21,6 +21,8 @@ export interface CapsuleRow {
   blockedBy: string | null;
   vcpus: number;
   memoryMb: number;
+  /** Size of its disk. */
+  diskMb: number;
   timeoutSec: number;
   createdAt: number;
   lastUpdated: number;
@@ -70,6 +72,7 @@ export const columns = {
   blockedBy: "blocked_by",
   vcpus: "vcpus",
   memoryMb: "memory_mb",
+  diskMb: "disk_mb",
   timeoutSec: "timeout_sec",
   createdAt: "created_at",
   lastUpdated: "last_updated",

@@ -44,6 +44,8 @@ export class CapsuleRows {
   readonly #liveByTeam: StatementSync;
   readonly #counts: StatementSync;
   readonly #countsByTeam: StatementSync;
+  readonly #withoutDiskSize: StatementSync;
+  readonly #setDiskSize: StatementSync;
   readonly #urlSecret: StatementSync;
   readonly #setUrlSecret: StatementSync;
   readonly #envs: StatementSync;
@@ -93,6 +95,8 @@ export class CapsuleRows {
       `SELECT team_id AS teamId, SUM(status = 'running') AS running, SUM(status = 'paused') AS paused
        FROM capsules WHERE intent IS NOT 'destroy' GROUP BY team_id`,
     );
+    this.#withoutDiskSize = database.prepare(`SELECT ${selection} FROM capsules WHERE disk_mb = 0`);
+    this.#setDiskSize = database.prepare("UPDATE capsules SET disk_mb = ? WHERE id = ?");
     this.#urlSecret = database.prepare("SELECT url_secret AS secret FROM capsules WHERE id = ?");
     this.#setUrlSecret = database.prepare("UPDATE capsules SET url_secret = ? WHERE id = ? AND url_secret IS NULL");
     this.#envs = database.prepare("SELECT envs FROM capsules WHERE id = ?");
@@ -133,6 +137,15 @@ export class CapsuleRows {
   countsByTeam(): Map<string, { running: number; paused: number }> {
     const rows = this.#countsByTeam.all() as { teamId: string; running: number; paused: number }[];
     return new Map(rows.map(({ teamId, running, paused }) => [teamId, { running, paused }]));
+  }
+
+  /** Capsules of which the size of the disk is not known. */
+  withoutDiskSize(): CapsuleRow[] {
+    return this.#withoutDiskSize.all() as unknown as CapsuleRow[];
+  }
+
+  setDiskSize(id: string, diskMb: number): void {
+    this.#setDiskSize.run(diskMb, id);
   }
 
   get(id: string): CapsuleRow | undefined {

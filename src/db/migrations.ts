@@ -188,6 +188,12 @@ export const steps = [
   ) STRICT;
   CREATE INDEX metrics_of_owner ON metrics (owner, sequence);
   `,
+  // Sizes of disks in MiB; 0: read from the files at the next start. Whether the agent in a template can make its disk larger.
+  `
+  ALTER TABLE capsules ADD COLUMN disk_mb INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE templates ADD COLUMN disk_mb INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE templates ADD COLUMN can_grow INTEGER NOT NULL DEFAULT 0;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -20,6 +20,7 @@ const row: CapsuleRow = {
   blockedBy: null,
   vcpus: 1,
   memoryMb: 512,
+  diskMb: 4_096,
   timeoutSec: 0,
   createdAt: 1,
   lastUpdated: 1,

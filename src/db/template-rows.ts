@@ -13,13 +13,17 @@ export interface TemplateRow {
   name: string;
   vcpus: number;
   memoryMb: number;
+  /** Size of the disk; 0: not known. */
+  diskMb: number;
+  /** 1: its agent can make its file system larger. */
+  canGrow: number;
   sizeBytes: number;
   createdAt: number;
   /** When it was deleted or overwritten. */
   retiredAt: number | null;
 }
 
-const selection = `storage, team_id AS teamId, name, vcpus, memory_mb AS memoryMb, size_bytes AS sizeBytes,
+const selection = `storage, team_id AS teamId, name, vcpus, memory_mb AS memoryMb, disk_mb AS diskMb, can_grow AS canGrow, size_bytes AS sizeBytes,
   created_at AS createdAt, retired_at AS retiredAt FROM templates`;
 
 export class TemplateRows {
@@ -30,6 +34,7 @@ export class TemplateRows {
   readonly #retire: StatementSync;
   readonly #retired: StatementSync;
   readonly #remove: StatementSync;
+  readonly #setDiskSize: StatementSync;
   readonly #all: StatementSync;
   readonly #sizes: StatementSync;
   readonly #note: StatementSync;
@@ -43,8 +48,8 @@ export class TemplateRows {
       `SELECT ${selection} WHERE team_id = ? AND retired_at IS NULL ORDER BY created_at DESC, rowid DESC`,
     );
     this.#insert = database.prepare(
-      `INSERT INTO templates (storage, team_id, name, vcpus, memory_mb, size_bytes, created_at)
-       VALUES (:storage, :teamId, :name, :vcpus, :memoryMb, :sizeBytes, :createdAt)`,
+      `INSERT INTO templates (storage, team_id, name, vcpus, memory_mb, disk_mb, can_grow, size_bytes, created_at)
+       VALUES (:storage, :teamId, :name, :vcpus, :memoryMb, :diskMb, :canGrow, :sizeBytes, :createdAt)`,
     );
     this.#retire = database.prepare("UPDATE templates SET retired_at = ? WHERE storage = ? AND retired_at IS NULL");
     this.#retired = database.prepare(`SELECT ${selection} WHERE retired_at IS NOT NULL`);
@@ -53,6 +58,7 @@ export class TemplateRows {
       `SELECT COUNT(*) FILTER (WHERE retired_at IS NULL) AS named, COALESCE(SUM(size_bytes), 0) AS bytes
        FROM templates WHERE team_id = ?`,
     );
+    this.#setDiskSize = database.prepare("UPDATE templates SET disk_mb = ? WHERE storage = ?");
     this.#all = database.prepare(`SELECT ${selection}`);
     this.#note = database.prepare("INSERT OR REPLACE INTO storages (storage, noted_at) VALUES (?, ?)");
     this.#isNoted = database.prepare("SELECT 1 FROM storages WHERE storage = ?");
@@ -87,6 +93,10 @@ export class TemplateRows {
 
   retire(storage: string, atMs: number): void {
     this.#retire.run(atMs, storage);
+  }
+
+  setDiskSize(storage: string, diskMb: number): void {
+    this.#setDiskSize.run(diskMb, storage);
   }
 
   /** The storage id stays noted. */

@@ -74,6 +74,8 @@ export class LiveGuest implements Guest {
   /** The open connection, also while suspended; undefined when it is lost. */
   #agent: Agent | undefined;
   readonly #protocol: number;
+  /** Its agent can make its file system larger. */
+  readonly canGrow: boolean;
   #reconnects = 0;
   /** The user's processes are to run: a new connection repeats a THAW that was lost with the old one. */
   #isThawed = false;
@@ -98,6 +100,7 @@ export class LiveGuest implements Guest {
       if (this.#state.name !== "suspended") this.#endWithVm(end);
     });
     this.#protocol = agent.protocol;
+    this.canGrow = agent.canGrow;
     this.#use(agent);
   }
 

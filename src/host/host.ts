@@ -14,6 +14,8 @@ import type { Agent } from "../agent/agent.ts";
 export interface Shape {
   vcpus: number;
   memoryMb: number;
+  /** Size of the disk, at least the parent's. Default: the parent's. */
+  diskMb?: number | undefined;
 }
 
 /** The parent of a new capsule: a built-in image, or the files of a template. */
@@ -24,6 +26,8 @@ export interface BuiltIn {
   name: string;
   /** On disk. */
   sizeBytes: number;
+  /** Size of the guest's disk. */
+  diskMb: number;
   /** Milliseconds since the epoch. */
   createdAt: number;
 }
@@ -107,6 +111,8 @@ export interface Inventory {
 
 export interface Captured {
   sizeBytes: number;
+  /** Its agent can make its file system larger. */
+  canGrow: boolean;
 }
 
 export interface Host {
@@ -193,6 +199,8 @@ export interface Host {
   /** Ends the VM; the capsule's folder stays. */
   end(guest: Guest): Promise<void>;
 
+  /** Size of the disk in a folder; undefined: there is none. */
+  diskMb(kind: SavedKind, name: string): number | undefined;
   /** Bytes that the capsule's files take on disk. */
   diskBytes(id: string): Promise<number>;
   /** Ends the capsule's VM, if any, and removes its folder. Idempotent. */

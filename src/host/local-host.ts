@@ -1,6 +1,8 @@
 /** The Host of this machine: folders, VMs and agents put together. host.ts has the contract of each call. */
+import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { diskBytesOf } from "../vmm/qcow2.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
@@ -12,8 +14,8 @@ import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpoint
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
-import { checkpointName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName } from "./disk/checkpoint-folder.ts";
+import { checkpointName, diskName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { diffName, fileNames } from "./disk/checkpoint-folder.ts";
 import { dropAside } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
@@ -122,6 +124,12 @@ export class LocalHost implements Host {
   async admitRestore(owner: string, id: string, memoryMb: number): Promise<Admitted> {
     const need = await restoreNeed(memoryMb, join(this.#paths.capsule(id), checkpointName, diffName));
     return this.admission.admitSaved(owner, need, this.#warm.reserved);
+  }
+
+  diskMb(kind: SavedKind, name: string): number | undefined {
+    const ofCapsule = () => join(this.#paths.capsule(name), diskName);
+    const file = kind === "capsules" ? ofCapsule() : join(this.#paths.template(name), fileNames.disk);
+    return existsSync(file) ? Math.floor(diskBytesOf(file) / 2 ** 20) : undefined;
   }
 
   diskBytes(id: string): Promise<number> {

@@ -54,7 +54,7 @@ function fill(dataDir: string): void {
   for (const [status, intent] of found) {
     const made = { id: newCapsuleId(), teamId, status, intent, revision: 1, template: "minimal", storage: null };
     const named = { name: null, labels: "{}" };
-    const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+    const shape = { vcpus: 1, memoryMb: 512, diskMb: 4_096, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
     const actions = { onTimeout: "destroy", onExpiry: "pause" };
     const policies = { ...actions, lifetimeSec: 60, expiresAt: 60_001, retentionSec: 600, autoResume: 1 };

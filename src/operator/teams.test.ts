@@ -62,6 +62,7 @@ test("a team with a template is not deleted, and keeps its keys", async () => {
       name: "tools",
       vcpus: 1,
       memoryMb: 512,
+      ...{ diskMb: 4_096, canGrow: 1 },
       sizeBytes: 1,
       createdAt: 1,
     };

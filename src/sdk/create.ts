@@ -17,6 +17,8 @@ export interface CreateOptions extends CapsulePolicies {
   vcpus?: number;
   /** MiB. Default: 512. A snapshot template brings its own. */
   memoryMb?: number;
+  /** MiB. Default: the template's, which is the least. */
+  diskMb?: number;
   /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
   wait?: boolean;
   /**
@@ -42,11 +44,23 @@ export async function createOnce<Handle extends Made>(
   options: CreateOptions,
   handleOf: (info: { id: string }) => Handle,
 ): Promise<Handle> {
-  const { name, labels, envs, template, vcpus, memoryMb, wait = true, idempotencyKey, signal, ...rest } = options;
+  const {
+    name,
+    labels,
+    envs,
+    template,
+    vcpus,
+    memoryMb,
+    diskMb,
+    wait = true,
+    idempotencyKey,
+    signal,
+    ...rest
+  } = options;
   const { policies, ...unknown } = splitPolicies(rest);
   refuseUnknown("create", unknown);
   signal?.throwIfAborted();
-  const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, ...policies });
+  const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, diskMb, ...policies });
   const sent = { isUnsure: false };
   const request = { ...onceOnly("/v1/capsules", json, idempotencyKey), sent };
   const ask = async (call: CallOptions) => handleOf(await transport.json<{ id: string }>({ ...request, ...call }));

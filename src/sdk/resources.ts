@@ -22,6 +22,8 @@ export interface CapsuleInfo {
   vcpus: number;
   /** MiB. */
   memoryMb: number;
+  /** MiB; what is written counts against quotas, not the size. */
+  diskMb: number;
   /** Seconds without a command after which `onTimeout` happens; 0: never. */
   timeoutSec: number;
   onTimeout: DeadlineAction;
@@ -183,6 +185,8 @@ export interface LimitInfo {
   /** MiB. */
   memoryMinMb: number;
   memoryMaxMb: number;
+  /** The largest disk that a create may ask for. */
+  diskMaxMb: number;
   /** Longest inactivity time, seconds. */
   timeoutMaxSec: number;
   /** Longest lifetime and retention, seconds. */

@@ -48,7 +48,8 @@ test("a capsule made from a snapshot template takes the template's shape, whatev
 test("an image that is added under the name of a team's template leaves that template to its team", async () => {
   const service = fakeService();
   await capture(service, "tools");
-  service.host.images = () => ["minimal", "tools"].map((name) => ({ name, sizeBytes: 1_000, createdAt: 0 }));
+  service.host.images = () =>
+    ["minimal", "tools"].map((name) => ({ name, sizeBytes: 1_000, diskMb: 4_096, createdAt: 0 }));
   const shapeOf = (team: string, id: string) => service.capsules.get(team, id).memoryMb;
   assert.equal(shapeOf(service.team, await made(service, "tools")), 512, "the template's");
   const request = { template: "tools", vcpus: 8, memoryMb: 4_096, timeoutSec: 0 };

@@ -95,11 +95,13 @@ export class Templates {
     const storage = newStorageId();
     let made: TemplateView;
     try {
-      made = await capsules.capture(teamId, request.capsuleId, storage, ({ vcpus, memoryMb }, sizeBytes) => {
+      made = await capsules.capture(teamId, request.capsuleId, storage, ({ vcpus, memoryMb, diskMb }, captured) => {
+        const { sizeBytes } = captured;
         const createdAt = clock.now();
         const old = rows.named(teamId, name);
         if (old !== undefined) rows.retire(old.storage, createdAt);
-        rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
+        const canGrow = captured.canGrow ? 1 : 0;
+        rows.insert({ storage, teamId, name, vcpus, memoryMb, diskMb, canGrow, sizeBytes, createdAt });
         const view: TemplateView = { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
         alongside(view);
         return view;

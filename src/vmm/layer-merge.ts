@@ -22,6 +22,8 @@ export interface LayerMerge {
   parent: string;
   /** The root disk, the backing file of `parent`. */
   root: string;
+  /** Size of the guest's disk; undefined: that of the root disk. */
+  diskBytes?: number | undefined;
 }
 
 /** When the signal fires the merge ends, and its reason is thrown. */
@@ -32,7 +34,7 @@ export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
   return async (merge, signal) => {
     const { layer, parent, root } = merge;
     const folder = dirname(layer);
-    const { size: sizeBytes } = await stat(root);
+    const sizeBytes = merge.diskBytes ?? (await stat(root)).size;
     await requireOverlay(layer, { sizeBytes, backingFile: relative(folder, parent), backingFormat: "qcow2" });
     const backingFile = relative(folder, root);
     const argv = [qemuImg.program, "rebase", "-f", "qcow2", "-F", "raw", "-b", backingFile, layer];

@@ -10,6 +10,7 @@
  *
  * https://gitlab.com/qemu-project/qemu/-/blob/master/docs/interop/qcow2.rst
  */
+import { closeSync, openSync, readSync } from "node:fs";
 
 export interface Overlay {
   /** Size of the guest's disk; at least the backing file's size. */
@@ -64,6 +65,17 @@ export function emptyOverlay({ sizeBytes, backingFile, backingFormat }: Overlay)
   image.writeBigUInt64BE(BigInt(2 * clusterBytes), clusterBytes);
   for (let cluster = 0; cluster < 4; cluster++) image.writeUInt16BE(1, 2 * clusterBytes + 2 * cluster);
   return image;
+}
+
+/** The size of the disk that a layer's header names, in bytes. The header's word: QEMU may have changed it. */
+export function diskBytesOf(path: string): number {
+  const [file, start] = [openSync(path, "r"), Buffer.alloc(32)];
+  try {
+    readSync(file, start, 0, start.length, 0);
+  } finally {
+    closeSync(file);
+  }
+  return Number(start.readBigUInt64BE(24));
 }
 
 /**

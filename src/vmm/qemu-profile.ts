@@ -43,8 +43,9 @@ export async function qemuProfile(
   };
 }
 
-/** The guest's disk has the size of the root disk below all its layers. */
+/** The guest's disk has the size of the root disk below all its layers, unless it was made larger. */
 export async function sizeOfDisk({ files }: VmSpec): Promise<number> {
+  if (files.diskBytes !== undefined) return files.diskBytes;
   const root = files.backing.at(-1);
   return root === undefined ? 0 : (await stat(root)).size;
 }

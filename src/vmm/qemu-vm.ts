@@ -9,7 +9,7 @@ import { allSettledOrThrow } from "./all-settled.ts";
 import { flushDeadlineMs, loadDeviceState, statusOf } from "./devices.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
 import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
-import { consoleBytes, consoleDevice } from "./machine/qemu-args.ts";
+import { consoleBytes, consoleDevice, disk } from "./machine/qemu-args.ts";
 import { endBwrap, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { vmLimits } from "./qemu-profile.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
@@ -116,6 +116,10 @@ export class QemuVm implements Vm {
 
   limitWrites(bytesPerSec: number): Promise<void> {
     return limitWrites(this.#qmp, bytesPerSec);
+  }
+
+  async growDisk(sizeBytes: number): Promise<void> {
+    await this.#qmp.command("block_resize", { "node-name": disk["node-name"], size: sizeBytes });
   }
 
   openSave(to: SavedVm & { memory: string }): VmSave {

@@ -47,6 +47,8 @@ export interface VmFiles {
   memory: string;
   /** The VM's own writable disk layer (qcow2, its backing chain recorded in it). */
   disk: string;
+  /** Size of the guest's disk, where that is larger than the root disk below its layers. */
+  diskBytes?: number | undefined;
   /** Backing chain of `disk`, nearest first, the root disk last; read-only. Shown to the jail. */
   backing: string[];
   kernel: string;
@@ -140,6 +142,8 @@ export interface Vm {
   state(): Promise<VmState>;
   /** Limits the rate of the guest's writes to its disk; 0: not at all. */
   limitWrites(bytesPerSec: number): Promise<void>;
+  /** Makes the guest's disk larger, and tells the guest's kernel. */
+  growDisk(sizeBytes: number): Promise<void>;
   /** Begins a save into new files. The VM stays stopped afterwards and can be resumed. */
   openSave(to: SavedVm & { memory: string }): VmSave;
   /** Ends the process and waits until it is gone. Idempotent. */
@@ -152,7 +156,7 @@ export interface Vm {
 
 /** A warm process is started as this: a VM without a disk layer. */
 export interface WarmSpec extends Omit<VmSpec, "files"> {
-  files: Omit<VmFiles, "disk">;
+  files: Omit<VmFiles, "disk" | "diskBytes">;
   /**
    * An empty folder of the process's own, shown to its jail. The disk layer is linked into it while QEMU opens it, so it must
    * lie as deep in the data folder as `files.dir`: layers name their backing files relatively.

@@ -39,6 +39,9 @@ export const Capsule = Type.Object(
     template: Type.String({ description: "Name of the template it was made from." }),
     vcpus: Type.Integer(),
     memory_mb: Type.Integer({ description: "MiB." }),
+    disk_mb: Type.Integer({
+      description: "Size of its disk, MiB; what is written counts against quotas, not the size.",
+    }),
     timeout_sec: Type.Integer({ description: "Seconds without a command until on_timeout; 0: none." }),
     on_timeout: Action("What inactivity does."),
     lifetime_sec: Type.Integer({ description: "Longest time in running, in seconds; 0: any." }),
@@ -83,6 +86,13 @@ export function CreateCapsuleBody(limits: Limits) {
         maximum: limits.memory_max_mb,
         default: createDefaults.memory_mb,
         description: "MiB. A snapshot template brings its own vcpus and memory_mb.",
+      }),
+    ),
+    disk_mb: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: limits.disk_max_mb,
+        description: "Size of the disk, MiB. Default: the template's; smaller is 400, larger is grown before it runs.",
       }),
     ),
     timeout_sec: Type.Optional(

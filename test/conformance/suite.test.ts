@@ -15,6 +15,7 @@ import * as badRequests from "./sections/bad-requests.ts";
 import * as capsules from "./sections/capsules.ts";
 import * as deadlines from "./sections/deadlines.ts";
 import * as directories from "./sections/directories.ts";
+import * as disks from "./sections/disks.ts";
 import * as errors from "./sections/errors.ts";
 import * as events from "./sections/events.ts";
 import * as exec from "./sections/exec.ts";
@@ -43,6 +44,7 @@ import { rows } from "./specification.ts";
 const sections = [
   snapshots,
   image,
+  disks,
   exec,
   pty,
   lifecycle,

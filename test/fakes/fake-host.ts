@@ -110,7 +110,7 @@ export class FakeHost implements Host {
   readonly ahead: string[] = [];
 
   images() {
-    return [{ name: "minimal", sizeBytes: 1_000, createdAt: 0 }];
+    return [{ name: "minimal", sizeBytes: 1_000, diskMb: 4_096, createdAt: 0 }];
   }
 
   async prepare(): Promise<void> {}
@@ -121,6 +121,13 @@ export class FakeHost implements Host {
 
   async admitRestore(): Promise<Admitted> {
     return this.#admit();
+  }
+
+  /** The size of each capsule's disk, as it was asked for. */
+  readonly disks = new Map<string, number | undefined>();
+
+  diskMb(kind: SavedKind, name: string): number | undefined {
+    return kind === "capsules" ? this.disks.get(name) : undefined;
   }
 
   async diskBytes(): Promise<number> {
@@ -168,6 +175,7 @@ export class FakeHost implements Host {
     this.before("start", id);
     if (this.isHanging) await this.#wake(id, turn.signal);
     this.folders.add(id);
+    this.disks.set(id, shape.diskMb);
     return this.#hold(id);
   }
 
@@ -246,12 +254,15 @@ export class FakeHost implements Host {
     this.#mine(guest).isStopped = false;
   }
 
+  /** The agents of captured guests can make their file systems larger. */
+  canGrow = true;
+
   async capture(guest: Guest, storage: string): Promise<Captured> {
     await this.moment();
     if (!this.#mine(guest).isStopped) throw new Error(`guest ${guest.id} is captured before it was saved`);
     this.before("capture", guest.id);
     this.templates.set(storage, { vcpus: 1, memoryMb: 512 });
-    return { sizeBytes: 5_000 };
+    return { sizeBytes: 5_000, canGrow: this.canGrow };
   }
 
   abandon(guest: Guest): void {

@@ -51,6 +51,13 @@ export class FakeVm implements Vm {
     this.writesPerSec = bytesPerSec;
   }
 
+  /** Sizes to which its disk was made larger. */
+  readonly grown: number[] = [];
+
+  async growDisk(sizeBytes: number): Promise<void> {
+    this.grown.push(sizeBytes);
+  }
+
   openSave(to: { state: string; memory: string }): VmSave {
     return {
       prepare: async () => {},

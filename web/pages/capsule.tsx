@@ -77,7 +77,7 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
 }
 
 function Details({ capsule }: { capsule: CapsuleInfo }) {
-  const { id, name, labels, status, template, vcpus, memoryMb, errorReason } = capsule;
+  const { id, name, labels, status, template, vcpus, memoryMb, diskMb, errorReason } = capsule;
   return (
     <dl class="panel details">
       <dt>Id</dt>
@@ -112,7 +112,7 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
       <dd>{template}</dd>
       <dt>Size</dt>
       <dd>
-        {cpus(vcpus)}, {memory(memoryMb)}
+        {cpus(vcpus)}, {memory(memoryMb)}, disk of {memory(diskMb)}
       </dd>
       <Policies capsule={capsule} />
       <dt>Created</dt>

@@ -15,6 +15,7 @@ const defaults: Settings = {
   template,
   vcpus,
   memoryMb,
+  diskMb: "",
   timeoutSec,
   lifetimeSec: 0,
   retentionSec: 0,
@@ -27,6 +28,8 @@ interface Settings {
   template: string;
   vcpus: number;
   memoryMb: number;
+  /** As typed; empty: the template's. */
+  diskMb: string;
   timeoutSec: number;
   lifetimeSec: number;
   retentionSec: number;
@@ -66,8 +69,9 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   const change = (part: Partial<Settings>) => setSettings((before) => ({ ...before, ...part }));
   const snapshot = templates.value?.find(({ name, type }) => type === "snapshot" && name === settings.template);
   const create = async () => {
-    const { name, ...rest } = settings;
-    const { info } = await client.create({ ...rest, ...(name === "" ? {} : { name }), wait: false });
+    const { name, diskMb, ...rest } = settings;
+    const given = { ...(name === "" ? {} : { name }), ...(diskMb === "" ? {} : { diskMb: Number(diskMb) }) };
+    const { info } = await client.create({ ...rest, ...given, wait: false });
     store.changed(info);
     goTo({ page: "capsule", id: info.id, tab: "terminal" });
   };
@@ -83,6 +87,7 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
           {memory(snapshot.memoryMb ?? defaults.memoryMb)}.
         </p>
       )}
+      <DiskField settings={settings} limits={limits} onChange={change} />
       {policies.map((policy) => (
         <PolicyField key={policy.field} policy={policy} settings={settings} onChange={change} />
       ))}
@@ -170,6 +175,24 @@ function SizeFields({ settings, limits, onChange }: FieldsProps & { limits: Limi
         )}
       </Field>
     </div>
+  );
+}
+
+function DiskField({ settings, limits, onChange }: FieldsProps & { limits: Limits | undefined }) {
+  const most = limits && ` At most ${limits.disk_max_mb.toLocaleString("en")}.`;
+  return (
+    <Field label="Disk, MiB" hint={`Empty: the template's, which is the least.${most ?? ""}`}>
+      {(ties) => (
+        <input
+          {...ties}
+          type="number"
+          min={1}
+          max={limits?.disk_max_mb}
+          value={settings.diskMb}
+          onInput={(event) => onChange({ diskMb: event.currentTarget.value })}
+        />
+      )}
+    </Field>
   );
 }
 

@@ -15,6 +15,7 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
     template: "minimal",
     vcpus: 1,
     memoryMb: 512,
+    diskMb: 4_096,
     timeoutSec: 0,
     createdAt: time(0),
     lastUpdated: time(at),

@@ -204,7 +204,7 @@ export class Checkpointer {
       step("capture.written");
       await publish(scratch, target);
       step("capture.published");
-      return { sizeBytes: await allocatedBytes(target) };
+      return { sizeBytes: await allocatedBytes(target), canGrow: live.canGrow };
     } catch (error) {
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       signal?.throwIfAborted(); // some other copy may have failed first
@@ -227,7 +227,8 @@ export class Checkpointer {
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);
-      const merge = { layer, parent: join(parent, fileNames.disk), root: templates.image(image).root };
+      const { root } = templates.image(image);
+      const merge = { layer, parent: join(parent, fileNames.disk), root, diskBytes: live.capsule.diskBytes };
       await copySparse(join(folder, diskName), layer, signal);
       await mergeLayer(merge, signal);
     };

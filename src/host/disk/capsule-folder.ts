@@ -8,7 +8,7 @@ import { rm, unlink, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import type { Machine, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { isObject, isSha256, isText, NewerFormatError, requireFormat } from "./fields.ts";
+import { isCount, isObject, isSha256, isText, NewerFormatError, requireFormat } from "./fields.ts";
 import { isMissing, readJson, syncFolder, writeJson } from "./files.ts";
 import { decodeMachine, encodeMachine } from "./machine-record.ts";
 
@@ -22,6 +22,8 @@ export interface CapsuleFile {
   parentSha256: string | null;
   image: { name: string; hash: string };
   machine: Machine;
+  /** Size of its disk, where that is larger than its image's. */
+  diskBytes?: number;
 }
 
 export interface VmFile {
@@ -72,16 +74,23 @@ function decodeCapsule(value: unknown): CapsuleFile {
   if (!isObject(image) || !isText(image.name) || !isText(image.hash)) throw new Error("it has no image");
   const { name, hash } = image;
   const machine = decodeMachine(value.machine, format);
-  return { parent: origin, parentSha256: originSha256, image: { name, hash }, machine };
+  const { diskBytes } = value;
+  if (diskBytes !== undefined && !isCount(diskBytes)) throw new Error("its diskBytes is no number of bytes");
+  const size = diskBytes === undefined ? {} : { diskBytes };
+  return { parent: origin, parentSha256: originSha256, image: { name, hash }, machine, ...size };
 }
 
-export function writeCapsule(folder: string, { parent, parentSha256, image, machine }: CapsuleFile): Promise<void> {
+export function writeCapsule(
+  folder: string,
+  { parent, parentSha256, image, machine, diskBytes }: CapsuleFile,
+): Promise<void> {
   const value = {
     format: capsuleFormat,
     origin: parent,
     originSha256: parentSha256,
     image,
     machine: encodeMachine(machine),
+    diskBytes,
   };
   return writeJson(join(folder, capsuleName), value, { durable: true });
 }

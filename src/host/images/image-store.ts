@@ -85,10 +85,11 @@ function isLink(path: string): boolean {
   }
 }
 
-function describe({ name, kernel, initrd, root }: Image): BuiltIn {
+function describe({ name, kernel, initrd, root, diskBytes }: Image): BuiltIn {
   const files = [kernel, initrd, root].map((path) => statSync(path));
   const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
-  return { name, sizeBytes, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
+  const diskMb = Math.floor(diskBytes / 2 ** 20);
+  return { name, sizeBytes, diskMb, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
 }
 
 /** Newest builds of each image that always stay, for a rollback. */

@@ -77,12 +77,12 @@ export class TemplateStore {
   /** The VM of a capsule, as its folder describes it. */
   spec(id: string, capsule: CapsuleFile, { nonce }: Pick<VmFile, "nonce">): VmSpec {
     const dir = this.#paths.capsule(id);
-    const own = { dir, disk: join(dir, diskName) };
+    const own = { dir, disk: join(dir, diskName), diskBytes: capsule.diskBytes };
     return { name: id, nonce, machine: capsule.machine, files: { ...this.sharedFiles(capsule), ...own } };
   }
 
   /** The files that all VMs with the same parent share. */
-  sharedFiles(capsule: Pick<CapsuleFile, "parent" | "image">): Omit<VmFiles, "dir" | "disk"> {
+  sharedFiles(capsule: Pick<CapsuleFile, "parent" | "image">): Omit<VmFiles, "dir" | "disk" | "diskBytes"> {
     const parent = join(this.#paths.data, capsule.parent);
     const { kernel, initrd, root } = this.image(capsule.image);
     return { memory: join(parent, fileNames.memory), backing: [join(parent, fileNames.disk), root], kernel, initrd };

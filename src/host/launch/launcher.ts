@@ -181,7 +181,9 @@ export class Launcher {
     requireProtocol(saved.protocol, `capsule ${id}`);
     let vm: Vm | undefined;
     try {
-      vm = await this.#processes?.claimProcess(id, capsule, saved, signal);
+      // A process that was started ahead of time may write a layer of its image's size at most.
+      const processes = capsule.diskBytes === undefined ? this.#processes : undefined;
+      vm = await processes?.claimProcess(id, capsule, saved, signal);
       signal?.throwIfAborted();
       vm ??= await this.#start(id, capsule, saved, signal);
       this.#options.step("restore.loaded");

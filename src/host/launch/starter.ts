@@ -1,5 +1,7 @@
 /** Starts a capsule anew from its template, whose files stay as they are. */
 import { join } from "node:path";
+import { diskBytesOf } from "../../vmm/qcow2.ts";
+import { withDeadline } from "../deadline.ts";
 import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
@@ -20,6 +22,8 @@ export interface StarterOptions {
   templates: TemplateStore;
   verifier: Verification;
   launcher: Launcher;
+  /** Deadline of the growth of a disk. */
+  wakeMs: number;
   step: Step;
 }
 
@@ -44,10 +48,27 @@ export class Starter {
     const { folder, manifest } = parent;
     verifier.requireSound(folder);
     verifier.verifyOnce(folder);
-    const capsule = await createCapsuleFolder(paths, templates, id, parent);
+    const capsule = await createCapsuleFolder(paths, templates, id, parent, shape.diskMb);
     step("start.journalled");
     const { protocol } = manifest.agent;
-    return launcher.restore(id, capsule, { state: join(folder, fileNames.state), memory: null, protocol }, turn);
+    const saved = { state: join(folder, fileNames.state), memory: null, protocol };
+    const guest = await launcher.restore(id, capsule, saved, turn);
+    const isLarger = (capsule.diskBytes ?? 0) > diskBytesOf(join(folder, fileNames.disk));
+    if (isLarger) await this.#grow(guest, capsule.diskBytes!, turn.signal);
+    return guest;
+  }
+
+  /** The guest's disk, and its file system, get this size. After a failure the VM has ended. */
+  async #grow(guest: LiveGuest, diskBytes: number, signal: AbortSignal | undefined): Promise<void> {
+    try {
+      await guest.vm.growDisk(diskBytes);
+      const grown = guest.agent.grow(diskBytes);
+      await withDeadline(this.#options.wakeMs, `growing the disk of capsule ${guest.id}`, grown, signal);
+    } catch (error) {
+      guest.disconnect();
+      await guest.vm.kill();
+      throw error;
+    }
   }
 
   /** The VM of a capsule that was made ahead of time, held. After a failure the VM has ended, and its folder is there. */

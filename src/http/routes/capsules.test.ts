@@ -26,6 +26,7 @@ describe("POST /v1/capsules", () => {
           template: "minimal",
           vcpus: 1,
           memory_mb: 512,
+          disk_mb: 4_096,
           timeout_sec: 0,
           on_timeout: "pause",
           lifetime_sec: 0,

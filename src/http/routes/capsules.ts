@@ -71,6 +71,7 @@ function createRoute(app: App, { services: { capsules }, limits, turns }: RouteC
         template: body.template ?? createDefaults.template,
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
+        diskMb: body.disk_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
         ...policiesOf(body),
       };
@@ -263,6 +264,7 @@ export function capsuleBody(view: CapsuleView): Capsule {
     template: view.template,
     vcpus: view.vcpus,
     memory_mb: view.memoryMb,
+    disk_mb: view.diskMb,
     timeout_sec: view.timeoutSec,
     on_timeout: view.onTimeout,
     lifetime_sec: view.lifetimeSec,
