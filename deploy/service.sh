@@ -48,11 +48,60 @@ require_own_data() { # REMEDY
 $1"
 }
 
+setting() { # NAME DEFAULT
+  local value=
+  [[ ! -r $settings ]] || value=$(sed -n "s/^$1=//p" "$settings" | tail -n 1 | sed -E "s/^([\"'])(.*)\1$/\2/")
+  echo "${value:-$2}"
+}
+
+# ListenStream= of each address; nothing where the service has to open its port itself: for any free port, and for a name.
+addresses() {
+  local host port
+  host=$(setting CAPSULE_HOST 127.0.0.1) port=$(setting CAPSULE_PORT 8080)
+  [[ $port =~ ^[1-9][0-9]*$ ]] || return 0
+  if [[ $host == localhost ]]; then
+    echo "ListenStream=127.0.0.1:$port"
+    ! grep -qs '^0\{31\}1 ' /proc/net/if_inet6 || echo "ListenStream=[::1]:$port"
+  elif [[ $host =~ ^[0-9.]+$ ]]; then
+    echo "ListenStream=$host:$port"
+  elif [[ $host == *:* ]]; then
+    echo "ListenStream=[$host]:$port"
+  fi
+}
+
+socket_unit() { # ADDRESSES
+  local listen=${1//$'\n'/\\n}
+  sed -e "s|@REPOSITORY@|$PWD|g" -e "s|@SETTINGS@|$settings|g" -e "s|@LISTEN@|$listen|" deploy/capsule.socket
+}
+
+# A server without the socket unit holds the port, and is stopped before systemd opens it.
+open_socket() { # ADDRESSES
+  local unit
+  unit=$(socket_unit "$1")
+  if [[ -e $units/capsule.socket && $(<"$units/capsule.socket") == "$unit" ]] && systemctl is-active --quiet capsule.socket; then return; fi
+  close_socket
+  systemctl stop capsule 2>/dev/null || true
+  echo "$unit" >"$units/capsule.socket"
+  systemctl daemon-reload
+  systemctl enable --quiet capsule.socket
+  step "opening the port" systemctl start capsule.socket
+}
+
+close_socket() {
+  [[ -e $units/capsule.socket ]] || return 0
+  systemctl disable --quiet --now capsule.socket
+  rm -f "$units/capsule.socket"
+  systemctl daemon-reload
+}
+
 # Running capsules go on: the unit ends the old server alone, and the new one finds their VMs again.
 start_service() {
+  local listen
+  listen=$(addresses)
   unit >"$units/capsule.service"
   systemctl daemon-reload
   systemctl enable --quiet capsule
+  if [[ -n $listen ]]; then open_socket "$listen"; else close_socket; fi
   step "starting the service" systemctl restart capsule
   echo "The service runs here: systemctl status capsule, journalctl -u capsule." >&2
 }
@@ -68,6 +117,7 @@ is_installed() { [[ -e $units/capsule.service ]]; }
 remove_service() {
   local unit=$units/capsule.service
   data=$(sed -n 's/^Environment=CAPSULE_DATA=//p' "$unit") # the folder that it was installed with
+  close_socket # before the service, which a connection would start again
   step "stopping the service" systemctl disable --now capsule
   CAPSULE_DATA=$data ./capsule down
   systemctl clean --what=cache capsule

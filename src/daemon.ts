@@ -2,6 +2,7 @@
  * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
 import { chmodSync, mkdirSync } from "node:fs";
+import type { AddressInfo } from "node:net";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
@@ -22,7 +23,9 @@ import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { buildServer, type ServerOptions } from "./http/app.ts";
+import { listen, passedSockets, requireFreePort } from "./http/listening.ts";
 import { describeError, StandardOutput } from "./http/log.ts";
+import type { App } from "./http/route.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
@@ -39,8 +42,6 @@ import type { ServiceState } from "./wire/health.ts";
 
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
-/** Connections that the kernel keeps until they are accepted; it lowers this to net.core.somaxconn, 4 096 by default. */
-const unacceptedMax = 4_096;
 const defaultOrigin = { kind: "base", name: createDefaults.template } as const;
 const defaultShape = { vcpus: createDefaults.vcpus, memoryMb: createDefaults.memory_mb };
 
@@ -65,7 +66,9 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
   chmodSync(config.dataDir, 0o700);
   const lock = lockData(config.dataDir);
   try {
-    return await startLocked(config, certificate, lock, progress);
+    // Before the work of a start, which takes seconds.
+    const host = passedSockets() > 0 ? config.host : await requireFreePort(config);
+    return await startLocked({ ...config, host }, certificate, lock, progress);
   } catch (error) {
     lock.release();
     throw error;
@@ -113,7 +116,7 @@ async function startLocked(
   await service.recover();
   await service.retired.collect();
   const stopMaintenance = startMaintenance({ ...service, log });
-  const url = await app.listen({ host: config.host, port: config.port, backlog: unacceptedMax });
+  const url = await listenSafely(app, config, certificate !== undefined, log);
   host.openWarmPools();
   host.hashMissing();
   log.info({ url, accelerator: accelerator.kind }, "listening");
@@ -138,6 +141,20 @@ async function startLocked(
       log.info("stopped; capsules run on");
     },
   };
+}
+
+/** On the passed sockets, or by the settings. */
+async function listenSafely(app: App, config: Config, hasTls: boolean, log: Log): Promise<string> {
+  const passed = passedSockets();
+  const check = (address: string) => requireSafeBinding(address, hasTls, config.plainHttp);
+  const url = await listen(app, config, passed, check);
+  const { port } = app.server.address() as AddressInfo;
+  if (passed > 0 && config.port !== 0 && port !== config.port)
+    log.warn(
+      { url, port: config.port },
+      "the socket unit has another port than CAPSULE_PORT: install the service again",
+    );
+  return url;
 }
 
 function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<ServerOptions, "logger" | "certificate"> {

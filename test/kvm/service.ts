@@ -44,7 +44,7 @@ export function operation(world: () => KvmWorld): void {
     };
 
     if (isLong) {
-      await world().sh("systemctl stop capsule");
+      await world().sh("systemctl stop capsule.socket capsule");
       assert.equal(await world().sh(`test -d /proc/${vm} && ${show("ActiveState")}`), "inactive");
       await world().sh("systemctl start capsule");
       await world().served();
@@ -96,7 +96,7 @@ export function removal(world: () => KvmWorld): void {
     assert.notEqual(await world().sh("ls /var/lib/capsule/capsules"), "");
     await world().sh("./dev uninstall --all");
     const left =
-      "ls -A /var/lib/capsule /etc/capsule.env /etc/systemd/system/capsule.service /var/cache/capsule 2>/dev/null";
+      "ls -A /var/lib/capsule /etc/capsule.env /etc/systemd/system/capsule.service /etc/systemd/system/capsule.socket /var/cache/capsule 2>/dev/null";
     assert.equal(await world().sh(`${left} | grep -v : ; pgrep qemu-system; true`), "");
   });
 }

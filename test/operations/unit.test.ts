@@ -211,6 +211,53 @@ function copyOfDev() {
   return { tree, data, install };
 }
 
+/** The functions of deploy/service.sh over a systemctl that records its arguments. */
+function service(settings: string, script: string): { asked: string[]; folder: string } {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-socket-"));
+  after(() => rmSync(folder, { recursive: true }));
+  mkdirSync(join(folder, "units"));
+  writeFileSync(join(folder, "env"), settings);
+  const preamble = `. deploy/packages.sh; . deploy/service.sh; settings=${folder}/env; units=${folder}/units; data=/srv; work=${folder}
+    systemctl() { echo "$*" >>${folder}/asked; }`;
+  execFileSync("bash", ["-euc", `${preamble}\n${script}`], { cwd: repository, stdio: "pipe" });
+  const asked = existsSync(join(folder, "asked")) ? readFileSync(join(folder, "asked"), "utf8").trim().split("\n") : [];
+  return { asked, folder };
+}
+
+test("the socket unit listens where the settings say, and there is none for any free port or a name", () => {
+  const lines = (settings: string) => {
+    const { folder } = service(settings, `addresses >${"$"}{units}/said`);
+    return readFileSync(join(folder, "units/said"), "utf8").trim().split("\n");
+  };
+  assert.deepEqual(lines(""), ["ListenStream=127.0.0.1:8080"]);
+  assert.deepEqual(lines("CAPSULE_HOST=0.0.0.0\nCAPSULE_PORT=1\nCAPSULE_PORT='443'\n"), ["ListenStream=0.0.0.0:443"]);
+  assert.deepEqual(lines('CAPSULE_HOST="::"\n'), ["ListenStream=[::]:8080"]);
+  assert.equal(lines("CAPSULE_HOST=localhost\n")[0], "ListenStream=127.0.0.1:8080");
+  for (const none of ["CAPSULE_PORT=0\n", "CAPSULE_HOST=example.org\n"]) assert.deepEqual(lines(none), [""]);
+});
+
+test("a later install leaves an unchanged socket open, and removes it where the port is 0", () => {
+  const kept = service("", "start_service; : >$units/../asked; start_service");
+  assert.deepEqual(kept.asked, [
+    ...["daemon-reload", "enable --quiet capsule", "is-active --quiet capsule.socket", "restart capsule"],
+  ]);
+  const removed = service("", `start_service; : >$units/../asked; echo CAPSULE_PORT=0 >$settings; start_service`);
+  assert.deepEqual(removed.asked, [
+    ...["daemon-reload", "enable --quiet capsule", "disable --quiet --now capsule.socket", "daemon-reload"],
+    "restart capsule",
+  ]);
+  assert.ok(!existsSync(join(removed.folder, "units/capsule.socket")));
+});
+
+const hasNoUnits = !hasSystemd && "systemd-analyze is not installed";
+test("systemd finds nothing wrong with the socket unit", { skip: hasNoUnits }, () => {
+  const { folder } = service("CAPSULE_HOST=localhost\n", "start_service");
+  const paths = ["capsule.socket", "capsule.service"].map((name) => join(folder, "units", name));
+  const { status, stdout, stderr } = spawnSync("systemd-analyze", ["verify", ...paths], { encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  assert.equal(stdout + stderr, "");
+});
+
 test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 600_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), "capsule-install-"));
   try {
@@ -227,11 +274,11 @@ test("install builds, writes unit and settings, and restarts the service", { ski
       unit({ CAPSULE_DATA: data }),
     );
     assert.equal(statSync(join(folder, "etc/capsule.env")).mode & 0o777, 0o600);
-    assert.deepEqual(readFileSync(join(folder, "asked"), "utf8").trim().split("\n"), [
-      "daemon-reload",
-      "enable --quiet capsule",
-      "restart capsule",
-    ]);
+    const asked = () => readFileSync(join(folder, "asked"), "utf8").trim().split("\n");
+    const opening = ["stop capsule", "daemon-reload", "enable --quiet capsule.socket", "start capsule.socket"];
+    assert.deepEqual(asked(), ["daemon-reload", "enable --quiet capsule", ...opening, "restart capsule"]);
+    const socket = join(folder, "etc/systemd/system/capsule.socket");
+    assert.match(readFileSync(socket, "utf8"), /^\[Socket\]\nListenStream=127\.0\.0\.1:8080\nBacklog=4096$/m);
     assert.ok(existsSync(join(data, "web/index.html")), "the dashboard is built");
   } finally {
     rmSync(folder, { recursive: true });
