@@ -22,6 +22,7 @@ import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
 import { gzipStreamsMax } from "./gzip.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
+import { jsonValuesMax } from "./json-values.ts";
 import { pipelinedMax } from "./pipelining.ts";
 import { listingsMax } from "./routes/files/list.ts";
 import { processListsMax } from "./routes/processes.ts";
@@ -61,6 +62,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     keyless_connections_per_24_max: limits.connections_per_address_max * largerNetworks.small,
     keyless_connections_per_16_max: limits.connections_per_address_max * largerNetworks.large,
     body_max_sec: bodyArrivalMs / 1_000,
+    json_values_max: jsonValuesMax,
     open_body_max_bytes: openBodyMaxBytes,
     form_max_bytes: formMaxBytes,
     url_max_sec: urlMaxSec,

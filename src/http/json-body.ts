@@ -8,6 +8,7 @@ import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
 import { enterTurn, type TeamTurns } from "./access/team-turns.ts";
 import { sendContinue } from "./expect-continue.ts";
+import { hasTooManyValues, jsonValuesMax } from "./json-values.ts";
 import type { App } from "./route.ts";
 
 /** Time to receive a whole body. */
@@ -21,8 +22,12 @@ export function acceptJson(app: App, { maxBytes, turns }: { maxBytes: number; tu
     if (!announcesBody(payload)) return {};
     const { open } = request.routeOptions.config;
     const bytes = await collect(payload, open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
-    await enterTurn(turns, request, bytes.length);
-    return parseObject(bytes);
+    const end = await enterTurn(turns, request, bytes.length);
+    try {
+      return parseObject(bytes);
+    } finally {
+      end();
+    }
   };
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", read);
@@ -45,6 +50,9 @@ export function announcesBody({ headers }: IncomingMessage): boolean {
 function parseObject(bytes: Buffer): object {
   if (bytes.length === 0) return {};
   if (!isUtf8(bytes)) throw new CapsuleError("invalid_request", "the request body is not UTF-8");
+  if (hasTooManyValues(bytes)) {
+    throw new CapsuleError("invalid_request", `the request body has more than ${jsonValuesMax} values`);
+  }
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());

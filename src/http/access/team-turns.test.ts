@@ -125,3 +125,26 @@ test("all clients without a key share a turn, and their networks take it in turn
   ]);
   assert.equal(begun.length, 104);
 });
+
+test("the pause after dear work begins when the work has ended, also where it goes on after the call", async (t) => {
+  const { move, pass } = steadyClock(t);
+  const { begun, turns, enter } = line();
+  const response = Object.assign(new EventEmitter(), { closed: false }) as unknown as Ending;
+  const works = {
+    a: () => move(50),
+    b: async () => {
+      await null;
+      move(50);
+      turns.worked("b", 1 << 20);
+    },
+  };
+  for (const [name, work] of Object.entries(works)) {
+    turns.enter({ name }, response, () => void work(), 1 << 20);
+    enter(`${name}1`);
+    await nextTurn();
+    await pass(15);
+    assert.equal(begun.length, 0, name);
+    await pass(1);
+    assert.equal(begun.pop(), `${name}1`);
+  }
+});

@@ -70,10 +70,16 @@ export class TeamTurns {
   }
 
   #serve(name: string, next: () => void, bytes: number): void {
-    const pauseMs = Math.floor(bytes / pausedBytesPerMs);
-    this.#served.set(name, pauseMs === 0 ? 0 : performance.now() + pauseMs);
+    this.#served.set(name, 0);
     this.#lookSoon();
     next();
+    this.worked(name, bytes);
+  }
+
+  /** The pause for a body begins at the end of its work: call again in the same turn, when work on it goes on after `next`. */
+  worked(name: string, bytes: number): void {
+    const pauseMs = Math.floor(bytes / pausedBytesPerMs);
+    if (pauseMs > 0) this.#served.set(name, performance.now() + pauseMs);
   }
 
   #lookSoon(): void {
@@ -105,11 +111,16 @@ const entered = new WeakSet<FastifyRequest>();
 /** A body's parser is given the request alone. */
 const responses = new WeakMap<FastifyRequest, ServerResponse>();
 
-/** Call before a JSON body of so many bytes is parsed, which can cost more than the handler. */
-export function enterTurn(turns: TeamTurns, request: FastifyRequest, bytes: number): Promise<void> {
+/**
+ * Call before a JSON body of so many bytes is parsed, which can cost more than the handler. Resolves with a function to be called when
+ * it is parsed, in the same turn of the loop.
+ */
+export function enterTurn(turns: TeamTurns, request: FastifyRequest, bytes: number): Promise<() => void> {
   entered.add(request);
   const response = responses.get(request) as ServerResponse;
-  return new Promise((resolve) => turns.enter(ownerOf(request), response, resolve, bytes));
+  const owner = ownerOf(request);
+  const end = () => turns.worked(owner.name, bytes);
+  return new Promise((resolve) => turns.enter(owner, response, () => resolve(end), bytes));
 }
 
 /** Call before the answer to a request that has waited, since many may have waited for the same. Resolves too when its client is gone. */

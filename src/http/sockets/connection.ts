@@ -9,6 +9,7 @@ import type { RunEnd } from "../../capsules/runs.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import type { MessageTurns } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
+import { hasTooManyValues, jsonValuesMax } from "../json-values.ts";
 import { describeError } from "../log.ts";
 import { type Message, MessageLine } from "./message-line.ts";
 
@@ -206,6 +207,8 @@ export class Connection {
   #handle({ data, isBinary }: Message): void {
     try {
       if (isBinary) this.#handlers?.onBinary();
+      else if (hasTooManyValues(data))
+        this.fail(`a message has more than ${jsonValuesMax} values`, closeCodes.badMessage);
       else this.#handlers?.onText(data.toString());
     } catch (error) {
       this.failWith(error as Error);
