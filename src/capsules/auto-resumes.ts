@@ -17,6 +17,9 @@ export interface AutoResumesOptions {
   onResumed: (teamId: string, id: string) => void;
 }
 
+/** Waits for a resume, at most until the monotonic time `until`. */
+export type UntilResumed = (signal?: AbortSignal, until?: number) => Promise<void>;
+
 interface Wait {
   /** Requests that wait. */
   count: number;
@@ -44,14 +47,16 @@ export class AutoResumes {
 
   /**
    * Resolves when the capsule need not be waited for any more. Rejects with the resume's refusal, "quota_exceeded" when too many
-   * requests wait, "timeout", "not_found", or the signal's reason.
+   * requests wait, "timeout", "not_found", or the signal's reason. `until`: monotonic time of the timeout, by default in a minute.
    */
-  async resumed({ teamId, id }: Capsule, action: Action, signal?: AbortSignal): Promise<void> {
+  async resumed({ teamId, id }: Capsule, action: Action, signal?: AbortSignal, until?: number): Promise<void> {
+    const { clock } = this.#options;
+    const waitMs = until === undefined ? resumeWaitMs : Math.max(0, until - clock.ticks());
     signal?.throwIfAborted();
     const wait = this.#join(teamId, id, action);
     const ended = Promise.withResolvers<never>();
     const give = () => ended.reject(signal?.reason);
-    const cancel = this.#options.clock.after(resumeWaitMs, () => ended.reject(late(action, id)));
+    const cancel = clock.after(waitMs, () => ended.reject(late(action, id)));
     signal?.addEventListener("abort", give);
     try {
       await Promise.race([wait.over, ended.promise]);

@@ -1,13 +1,13 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Captured, Host } from "../host/host.ts";
-import type { CapsuleStatus } from "../wire/capsule.ts";
+import { type CapsuleStatus, resumeWaitMs } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
 import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
-import type { AutoResumes } from "./auto-resumes.ts";
+import type { AutoResumes, UntilResumed } from "./auto-resumes.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import { type Envs, requireSmall } from "./envs.ts";
@@ -169,11 +169,11 @@ export class Capsules {
   }
 
   /** As `permit`; undefined, or the wait for the resume of a capsule with `auto_resume`, as AutoResumes.resumed. */
-  admit(teamId: string, id: string, action: Action): ((signal?: AbortSignal) => Promise<void>) | undefined {
+  admit(teamId: string, id: string, action: Action): UntilResumed | undefined {
     const { store, adoptions, autoResumes } = this.#options;
     const row = store.require(teamId, id);
     if (!adoptions.has(id) && autoResumes.concerns(action, row))
-      return (signal) => autoResumes.resumed(row, action, signal);
+      return (signal, until) => autoResumes.resumed(row, action, signal, until);
     this.#allowed(row, action);
     return undefined;
   }
@@ -187,7 +187,7 @@ export class Capsules {
   /**
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
    * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
-   * "unavailable" or "agent_error", and what `admit` does.
+   * "unavailable" or "agent_error", and what `admit` does. The waits for a resume and an adoption have one deadline.
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
@@ -195,14 +195,15 @@ export class Capsules {
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
   ): Promise<T> {
-    const { runs, adoptions, observeExec, activity } = this.#options;
+    const { runs, adoptions, observeExec, activity, clock } = this.#options;
+    const deadline = clock.ticks() + resumeWaitMs;
     const untilResumed = this.admit(teamId, id, action);
     const isAdopted = !adoptions.has(id);
-    if (untilResumed !== undefined) await untilResumed(); // paused since the request was let in
+    if (untilResumed !== undefined) await untilResumed(undefined, deadline); // paused since the request was let in
     if (!isAdopted) await adoptions.ended(id, action);
     if (untilResumed !== undefined || !isAdopted) {
       const untilResumedAgain = this.admit(teamId, id, action); // the adoption has completed a pause
-      if (untilResumedAgain !== undefined) await untilResumedAgain();
+      if (untilResumedAgain !== undefined) await untilResumedAgain(undefined, deadline);
       this.permit(teamId, id, action);
     }
     const guest = runs.guest(id);
