@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { statfsSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, test } from "node:test";
-import { ConfigError, configHelp, loadConfig } from "./config.ts";
+import { ConfigError, configHelp, loadConfig, unknownSettings } from "./config.ts";
 
 describe("loadConfig", () => {
   test("an empty environment gives the documented defaults", () => {
@@ -73,9 +73,21 @@ test("a name of an earlier release is not read", () => {
   assert.notEqual(loadConfig({ CAPSULE_POOL_LEAST: "999" }).poolMin, 999);
 });
 
+test("a variable that begins like a setting and is none is told, with the setting that is meant", () => {
+  assert.deepEqual(
+    unknownSettings({ CAPSULE_PROT: "9", CAPSULE_X_Y_Z_W: "1", CAPSULE_URL: "u", CAPSULE_PORT: "1", PATH: "" }),
+    ["CAPSULE_PROT is no setting; CAPSULE_PORT is", "CAPSULE_X_Y_Z_W is no setting"],
+  );
+});
+
+/** Without heads and empty lines. */
+function rowsOf(help: string): string[] {
+  return help.split("\n").filter((line) => line !== "" && !line.endsWith(":"));
+}
+
 describe("configHelp", () => {
   test("each meaning fits into 90 characters and is no sentence", () => {
-    for (const line of configHelp().split("\n")) {
+    for (const line of rowsOf(configHelp())) {
       const meaning = line.split(/ {2,}/).at(-1)!;
       assert.ok(meaning.length <= 90, `${meaning.length}: ${line}`);
       assert.doesNotMatch(meaning, /\.$/, line);
@@ -83,8 +95,8 @@ describe("configHelp", () => {
   });
 
   test("has one line per row, and is the same on every machine", () => {
-    const lines = configHelp().split("\n");
-    const { limits, ...settings } = loadConfig({});
+    const lines = rowsOf(configHelp());
+    const { limits, crashAt: _, ...settings } = loadConfig({});
     assert.equal(lines.length, Object.keys(settings).length + Object.keys(limits).length);
     assert.ok(lines.every((line) => /^(CAPSULE|OTEL)_[A-Z_]+ {2,}\S/.test(line)));
     assert.match(configHelp(), /CAPSULE_DATA +\.\/\.capsule /);

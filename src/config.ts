@@ -16,6 +16,7 @@ import {
   integer,
   oneOf,
   origins,
+  type Row,
   range,
   read,
   row,
@@ -23,6 +24,7 @@ import {
   word,
 } from "./setting.ts";
 import type { Limits } from "./wire/limits.ts";
+import { nearest } from "./wire/nearest.ts";
 
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
@@ -211,9 +213,10 @@ const settings = {
   ),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",
-    "info",
+    process.stdout.isTTY ? "warn" : "info",
     oneOf("trace", "debug", "info", "warn", "error", "fatal", "silent"),
     "least severe line that is logged",
+    "info, on a terminal warn",
   ),
 };
 
@@ -268,13 +271,51 @@ function definedIn(environment: Environment): Environment {
   return Object.fromEntries(Object.entries(environment).filter(([, text]) => text));
 }
 
-/** The table of rows, one per line, as `--help` and the operations page show it. */
+const groups: [head: string, keys: (keyof typeof settings)[]][] = [
+  ["Where it listens", ["host", "port", "tlsCert", "tlsKey", "plainHttp", "trustProxy", "corsOrigins"]],
+  ["Files", ["dataDir", "qemu", "web"]],
+  ["How VMs run", ["accelerator", "cpu", "jail", "jailUids"]],
+  ["What it may take of the machine", ["memoryReserveMb", "memoryOvercommit", "diskReserveMb"]],
+  [
+    "What can be seen of it",
+    ["logLevel", "metrics", "metricsToken", "tracesEndpoint", "auditEntriesMax", "auditKeepDays"],
+  ],
+];
+
+/** The settings in groups, a line each, as `--help` and the operations page show them. Hooks of tests are left out. */
 export function configHelp(): string {
-  const rows = [...Object.values(settings), ...Object.values(limitRows)];
+  const { crashAt: _, ...shown } = settings;
+  const placed = new Set(groups.flatMap(([, keys]) => keys));
+  const keys = Object.keys(shown) as (keyof typeof shown)[];
+  const parts: [string, Row<unknown>[]][] = [
+    ...groups.map(([head, names]): [string, Row<unknown>[]] => [head, names.map((name) => settings[name])]),
+    ["Tuning, mostly as it should be", keys.filter((key) => !placed.has(key)).map((key) => settings[key])],
+    ["Limits of teams, capsules and requests", Object.values(limitRows)],
+  ];
+  const rows = parts.flatMap(([, each]) => each);
   const widths = [longest(rows.map((each) => each.name)), longest(rows.map((each) => each.fallbackSaid))] as const;
-  return rows
-    .map((each) => `${each.name.padEnd(widths[0])}  ${each.fallbackSaid.padEnd(widths[1])}  ${each.meaning}`)
-    .join("\n");
+  const lineOf = ({ name, fallbackSaid, meaning }: Row<unknown>) =>
+    `${name.padEnd(widths[0])}  ${fallbackSaid.padEnd(widths[1])}  ${meaning}`;
+  return parts.map(([head, each]) => `${head}:\n${each.map(lineOf).join("\n")}`).join("\n\n");
+}
+
+/** Variables of the client, of builds and of tests. */
+const others =
+  /^CAPSULE_(URL|API_KEY|AGENT|IMAGES_FROM|DISK_MB|KVM|POWER_CUTS|(TEST|FUZZ|FAULTS|SOAK|CLIENTS|BENCH)(_\w+)?)$/;
+
+/** A sentence for each variable that begins like a setting and is none. */
+export function unknownSettings(environment: Environment = process.env): string[] {
+  const names = [...Object.values(settings), ...Object.values(limitRows)].map(({ name }) => name);
+  const unknown = Object.keys(environment).filter(
+    (name) => name.startsWith("CAPSULE_") && environment[name] && !names.includes(name) && !others.test(name),
+  );
+  return unknown.map((name) => {
+    const meant = nearest(
+      name.slice("CAPSULE_".length),
+      names.map((each) => each.replace(/^CAPSULE_/, "")),
+    );
+    return `${name} is no setting${meant === undefined ? "" : `; CAPSULE_${meant} is`}`;
+  });
 }
 
 function longest(texts: string[]): number {

@@ -26,6 +26,7 @@ import { buildServer, type ServerOptions } from "./http/app.ts";
 import { listen, passedSockets, requireFreePort } from "./http/listening.ts";
 import { describeError, StandardOutput } from "./http/log.ts";
 import type { App } from "./http/route.ts";
+import { TerminalLog } from "./http/terminal-log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
@@ -81,7 +82,7 @@ async function startLocked(
   lock: DataLock,
   progress: (step: string) => void,
 ): Promise<Daemon> {
-  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, new StandardOutput());
+  const log = openLog(config);
   const file = databasePath(config.dataDir);
   requireDatabase(config.dataDir, file);
   const records = openRecords({
@@ -141,6 +142,16 @@ async function startLocked(
       log.info("stopped; capsules run on");
     },
   };
+}
+
+/** JSON lines; on a terminal short lines of text. */
+function openLog({ logLevel }: Config) {
+  const output = new StandardOutput();
+  const options = { level: logLevel, base: null, serializers: { err: describeError } };
+  return pino(
+    { ...options, timestamp: pino.stdTimeFunctions.isoTime },
+    process.stdout.isTTY ? new TerminalLog(output) : output,
+  );
 }
 
 /** On the passed sockets, or by the settings. */

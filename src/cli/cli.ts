@@ -1,4 +1,6 @@
 /** From a command line to an exit code: the same for the client's commands and the operator's. */
+
+import { nearest } from "../wire/nearest.ts";
 import { type Call, type Command, type Commands, nameIn, parse, UsageError } from "./command.ts";
 import { exitCodes, report } from "./failures.ts";
 import { helpOf, overview } from "./help.ts";
@@ -20,7 +22,7 @@ export async function runProgram(program: Program, argv: string[]): Promise<numb
 
 async function dispatch(program: Program, argv: string[]): Promise<number> {
   const [first = "", ...others] = argv;
-  if (first === "--version") {
+  if (first === "--version" || first === "-v") {
     await print(`${await program.version()}\n`);
     return exitCodes.done;
   }
@@ -30,7 +32,10 @@ async function dispatch(program: Program, argv: string[]): Promise<number> {
   const group = groupIn(program.commands, argv);
   const [next] = argv.slice(group.length);
   if (next === undefined || ["--help", "-h"].includes(next)) return help(program, group, next !== undefined);
-  note(`capsule: there is no command ${JSON.stringify([...group, next].join(" "))}; capsule --help lists them`);
+  const typed = [...group, next].join(" ");
+  const meant = nearest(typed, Object.keys(program.commands));
+  const advice = meant === undefined ? "capsule --help lists them" : `did you mean capsule ${meant}?`;
+  note(`capsule: there is no command ${JSON.stringify(typed)}; ${advice}`);
   return exitCodes.usage;
 }
 

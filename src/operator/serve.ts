@@ -1,12 +1,13 @@
-/** `capsule serve`: the daemon in the foreground; prints its progress and first curl commands on stderr. */
+/** `capsule serve`: the daemon in the foreground; prints its progress and first commands on stderr. */
 import { renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { loadConfig } from "../config.ts";
+import { join, resolve } from "node:path";
+import { loadConfig, unknownSettings } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 import { type Engine, type KvmState, kvmState, weaknessesOf } from "./engine.ts";
 
 export async function serve(): Promise<number> {
   const config = loadConfig();
+  for (const sentence of unknownSettings()) console.error(`capsule: warning: ${sentence}`);
   const stopped = Promise.withResolvers<void>();
   const startedMs = performance.now();
   const daemon = await startDaemon(config, (step) => console.error(`capsule: ${step} …`));
@@ -62,15 +63,18 @@ export function welcome({ url, newKey, engine, dataDir, seconds, kvm }: Welcome)
     const shown = process.stderr.isTTY ? `:\n\n  ${newKey}` : ""; // a key must not end up in a log file
     lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
+  const isDefault =
+    process.env.CAPSULE_DATA === undefined || dataDir === resolve(import.meta.dirname, "../../.capsule");
   lines.push(
     "",
-    "Try it:",
+    "In another terminal of this user:",
     "",
-    `  KEY=$(cat ${dataDir}/api-key)`,
-    `  ID=$(curl -s -X POST ${url}/v1/capsules -H "X-API-Key: $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
-    `  curl -s "${url}/v1/capsules/$ID?wait=running" -H "X-API-Key: $KEY"`,
-    `  curl -s -X POST ${url}/v1/capsules/$ID/exec -H "X-API-Key: $KEY" -H 'Content-Type: application/json' \\`,
-    `    -d '{"cmd":"python3","args":["-c","print(6*7)"]}'`,
+    ...(isDefault ? [] : [`  export CAPSULE_DATA=${dataDir}`]),
+    "  ID=$(./capsule create)",
+    "  ./capsule exec $ID -- python3 -c 'print(6*7)'",
+    "  ./capsule open         # a link to the dashboard",
+    "",
+    `The API: ${url}/docs; for programs: export CAPSULE_URL=${url} CAPSULE_API_KEY=$(cat ${dataDir}/api-key)`,
     "",
   );
   return lines.join("\n");
