@@ -59,6 +59,12 @@ function failsWith(...failures: AgentFailure["failure"][]): (error: unknown) => 
   };
 }
 
+/** The most memory that the agent has had, in KiB. */
+async function peakMemoryKb(): Promise<number> {
+  const status = await fs.readFile(`/proc/${guest.process.pid}/status`, "utf8");
+  return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]);
+}
+
 /** One line for each file below the folder, with all that an archive keeps. */
 async function listing(of: string, fields = "%P %y %m %U %G %s %l %T@ %n"): Promise<string[]> {
   const { stdout } = await run("find", [of, "-mindepth", "1", "-printf", `${fields}\\0`], { encoding: "buffer" });
@@ -336,6 +342,23 @@ describe("an extraction", () => {
 });
 
 describe("a hostile archive", () => {
+  it("of a million entries takes no more of the agent's memory than a small one, and its last entry changes nothing", async () => {
+    const directories = Array.from({ length: 1_000 }, (_, i) =>
+      header({ name: `d${i % 50}/f${i}`, kind: "5", mode: 0o755 }),
+    );
+    const thousand = Buffer.concat(directories);
+    const upload = agent.extract(dir);
+    const write = async () => {
+      for (let done = 0; done < 1_000; done++) await upload.write(thousand);
+      await upload.write(Buffer.concat([tar({ name: "../secret", content: "pwned" }), endMark]));
+      await upload.end();
+    };
+    const before = await peakMemoryKb();
+    await assert.rejects(write(), failsWith("invalid")).finally(() => upload.cancel());
+    assert.equal((await listing(dir, "%y")).length, 50 + 1_000);
+    assert.ok((await peakMemoryKb()) - before < 16_384, "the agent's memory has grown");
+  });
+
   const way = { name: "way", kind: "2", link: ".." };
   const cases: Record<string, Buffer> = {
     "a name with ..": tar({ name: "../secret", content: "pwned" }),

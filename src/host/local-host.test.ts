@@ -1,96 +1,10 @@
 /** The order of the host's steps, with a VM that is no process. Real ones: test/conformance and test/faults. */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { FakeVm } from "../../test/fakes/fake-vm.ts";
+import { test } from "node:test";
+import { agent, hostOfPaused, id } from "../../test/fakes/paused-host.ts";
 import type { Agent } from "../agent/agent.ts";
-import { HostMemory } from "./capacity/host-memory.ts";
-import { writeCapsule } from "./disk/capsule-folder.ts";
-import { diskLayerOf, parentHash, writeManifest } from "./disk/checkpoint-folder.ts";
-import { imageLayer } from "./disk/manifest.ts";
-import { Paths } from "./disk/paths.ts";
-import type { Connect } from "./guest.ts";
-import { ImageStore } from "./images/image-store.ts";
-import type { Image } from "./images/images.ts";
-import { LocalHost } from "./local-host.ts";
-import type { Vmms } from "./qemu-builds/vmms.ts";
-
-const id = "cl-1";
-const image = { name: "minimal", hash: "ab" };
-const agent = { awake: true, closed: new Promise(() => {}), wake: async () => {}, close() {} } as unknown as Agent;
-
-interface Fixture {
-  host: LocalHost;
-  paths: Paths;
-  vm: FakeVm;
-  /** Folders that were reported. */
-  damages: string[];
-  /** How many saved machines each trim of QEMU's builds was told. */
-  trimmed: number[];
-}
-
-/** A host with one paused capsule, whose guest's kernel writes to the disk layer when it is resumed. */
-async function hostOfPaused(t: TestContext, connect: Connect = async () => agent): Promise<Fixture> {
-  const data = mkdtempSync(join(tmpdir(), "local-host-"));
-  t.after(() => rmSync(data, { recursive: true }));
-  const paths = new Paths(data);
-  const [folder, base] = [paths.capsule(id), paths.base("b")];
-  const [checkpoint, layer, files] = [join(folder, "checkpoint"), join(folder, "disk.qcow2"), join(data, "file")];
-  for (const path of [checkpoint, base]) mkdirSync(path, { recursive: true });
-  for (const path of [layer, files, join(base, "memory"), join(checkpoint, "state")]) writeFileSync(path, "content");
-  const vm = new FakeVm("");
-  const { machine } = vm.spec;
-  const layers = [imageLayer(image.name, image.hash, null)];
-  const about = { machine, agent: { protocol: 1 }, layers, frozen: true } as const;
-  const based = { ...about, kind: "base", revision: null, diskLayer: null } as const;
-  const parent = await writeManifest(base, based, ["memory"], { hashAll: true });
-  await writeCapsule(folder, { parent: "bases/b", parentSha256: parentHash(parent), image, machine });
-  const saved = { ...about, kind: "pause", revision: 7, diskLayer: diskLayerOf(layer) } as const;
-  await writeManifest(checkpoint, saved, ["state"], { hashAll: false });
-  vm.resume = async () => utimesSync(layer, 4_000_000_000, 4_000_000_000);
-  const damages: string[] = [];
-  const trimmed: number[] = [];
-  const vmm = {
-    machine: () => machine,
-    findBelow: async () => [],
-    trim: async (saved: unknown[]) => {
-      trimmed.push(saved.length);
-      return [];
-    },
-    hasWarmProcesses: false,
-    onReplaced() {},
-    closest: async () => machine,
-    restore: async () => vm,
-    find: async () => [],
-    reap: async () => {},
-  } as unknown as Vmms;
-  const built = { ...image, kernel: files, initrd: files, root: files } as Image;
-  const minimum = { key: { origin: { kind: "base", name: "minimal" }, shape: { vcpus: 1, memoryMb: 128 } }, size: 0 };
-  const onFailure = (error: unknown) => assert.fail(String(error));
-  const host = new LocalHost({
-    ...{
-      paths,
-      vmm,
-      images: new ImageStore(data, [built]),
-      connect,
-      mergeLayer: async () => {},
-      step: () => {},
-    },
-    ...{ bootMs: 60_000, wakeMs: 60_000, silenceMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
-    onSilentBoot: () => {},
-    onDamage: (folder: string) => damages.push(folder),
-    memory: new HostMemory({ reserveBytes: 0 }),
-    missing: async () => [],
-    warm: {
-      pool: { newId: () => id, budgetBytes: 0, minimum, onFailure },
-      processes: { maxCount: 0, budgetBytes: 0, onFailure },
-    },
-  } as ConstructorParameters<typeof LocalHost>[0]);
-  t.after(() => host.close());
-  return { host, paths, vm, damages, trimmed };
-}
 
 test("a start reports a damaged folder once, and removes nothing that it may need", async (t) => {
   const { host, paths, damages, trimmed } = await hostOfPaused(t);
