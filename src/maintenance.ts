@@ -43,7 +43,7 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
   const timers = [
     setInterval(reconcile, reconcileMs),
     setInterval(checkDisk, checkDiskMs),
-    setInterval(() => flush(options), flushMs),
+    setInterval(() => void flush(options), flushMs),
     setInterval(() => void options.metrics.pass(), measureMs),
   ];
   for (const timer of timers) timer.unref();
@@ -54,12 +54,12 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
   };
 }
 
-function flush({ teams, activity, audit, log }: MaintenanceOptions): void {
+async function flush({ teams, activity, audit, log }: MaintenanceOptions): Promise<void> {
   try {
     teams.checkRevoked();
-    teams.flush();
-    activity.flush();
     audit.flush();
+    await teams.flushInParts();
+    await activity.flushInParts();
   } catch (error) {
     log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
   }

@@ -1,10 +1,11 @@
 /**
- * The last activity of each capsule, and how many commands run in it. Kept in memory and written in batches without an
+ * The last activity of each capsule, and how many commands run in it. Kept in memory and written in parts without an
  * fsync, so that a command costs no write. A crash loses at most one flush interval (1 s) of `last_active_at`; a power cut
  * also loses the batches since the last synced commit.
  */
 import { Counts } from "../counts.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
+import { UnwrittenTimes } from "../db/unwritten-times.ts";
 import type { Clock } from "./clock.ts";
 
 interface Moment {
@@ -15,16 +16,15 @@ interface Moment {
 }
 
 export class Activity {
-  readonly #rows: CapsuleRows;
   readonly #clock: Clock;
   readonly #last = new Map<string, Moment>();
-  readonly #unwritten = new Map<string, number>();
+  readonly #unwritten: UnwrittenTimes;
   /** Commands that run, by capsule. */
   readonly #busy = new Counts();
   readonly #listeners = new Set<(id: string) => void>();
 
   constructor(rows: CapsuleRows, clock: Clock) {
-    this.#rows = rows;
+    this.#unwritten = new UnwrittenTimes((times) => rows.noteActive(times));
     this.#clock = clock;
   }
 
@@ -75,8 +75,11 @@ export class Activity {
   }
 
   flush(): void {
-    if (this.#unwritten.size === 0) return;
-    this.#rows.noteActive(this.#unwritten);
-    this.#unwritten.clear();
+    this.#unwritten.flush();
+  }
+
+  /** As `UnwrittenTimes.flushInParts`. */
+  flushInParts(): Promise<void> {
+    return this.#unwritten.flushInParts();
   }
 }

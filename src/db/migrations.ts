@@ -194,6 +194,12 @@ export const steps = [
   ALTER TABLE templates ADD COLUMN disk_mb INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE templates ADD COLUMN can_grow INTEGER NOT NULL DEFAULT 0;
   `,
+  // Keys are looked up by team, and the ended ones are removed by time.
+  `
+  CREATE INDEX api_keys_of_team ON api_keys (team_id, revoked_at);
+  CREATE INDEX api_keys_revoked ON api_keys (revoked_at) WHERE revoked_at IS NOT NULL;
+  CREATE INDEX api_keys_expiring ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

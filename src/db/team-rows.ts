@@ -55,6 +55,9 @@ const keySelection = `k.id, k.team_id AS teamId, t.name AS team, k.label, k.pref
   k.created_at AS createdAt, k.revoked_at AS revokedAt, k.last_used_at AS lastUsedAt, k.expires_at AS expiresAt,
   k.made_by AS madeBy
   FROM api_keys k JOIN teams t ON t.id = k.team_id`;
+/** Revoked keys of one team whose rows are kept, the last ones. */
+export const revokedKeysMax = 1_000;
+
 const isLive = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)";
 
 /** The key and all keys that it made, directly and indirectly. UNION drops duplicates, so the recursion ends. */
@@ -78,7 +81,9 @@ export class TeamRows {
   readonly #forget: StatementSync;
   readonly #maker: StatementSync;
   readonly #revoke: StatementSync;
+  readonly #teamOf: StatementSync;
   readonly #passOn: StatementSync;
+  readonly #trim: StatementSync;
   readonly #isMadeWith: StatementSync;
   readonly #used: StatementSync;
 
@@ -127,6 +132,12 @@ export class TeamRows {
       `UPDATE api_keys SET made_by = (SELECT made_by FROM api_keys WHERE id = :keyId)
        WHERE made_by = :keyId AND EXISTS (SELECT 1 FROM api_keys WHERE id = :keyId AND revoked_at IS NULL)`,
     );
+    this.#trim = database.prepare(
+      `DELETE FROM api_keys WHERE rowid IN (
+         SELECT rowid FROM api_keys WHERE team_id = ? AND revoked_at IS NOT NULL
+         ORDER BY revoked_at DESC, rowid DESC LIMIT -1 OFFSET ${revokedKeysMax})`,
+    );
+    this.#teamOf = database.prepare("SELECT team_id AS id FROM api_keys WHERE id = ?");
     this.#isMadeWith = database.prepare(`${withMade} SELECT 1 FROM made WHERE id = :madeId AND id <> :keyId`);
     this.#used = database.prepare("UPDATE api_keys SET last_used_at = ? WHERE id = ?");
   }
@@ -210,12 +221,16 @@ export class TeamRows {
 
   /**
    * Revokes the key and, directly or indirectly, all that it made; with `keepMade`, those count as made by its own maker and
-   * stay. Returns the ids of the revoked keys: none when there is no such key or it is revoked already.
+   * stay. Returns the ids of the revoked keys: none when there is no such key or it is revoked already. Removes the rows of the team's
+   * oldest revoked keys beyond `revokedKeysMax`.
    */
   revoke(keyId: string, atMs: number, keepMade = false): string[] {
     return this.transact(() => {
       if (keepMade) this.#passOn.run({ keyId });
-      return this.#revoke.all({ keyId, atMs }).map(({ id }) => String(id));
+      const team = this.#teamOf.get(keyId) as { id: string } | undefined;
+      const revoked = this.#revoke.all({ keyId, atMs }).map(({ id }) => String(id));
+      if (team !== undefined && revoked.length > 0) this.#trim.run(team.id);
+      return revoked;
     });
   }
 

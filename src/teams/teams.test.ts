@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
-import { Teams } from "./teams.ts";
+import { listenersPerTurn, Teams } from "./teams.ts";
 
 function fresh(now = () => 1_000, ticks = () => 0): { teams: Teams; rows: TeamRows } {
   const rows = new TeamRows(openDatabase(":memory:"));
@@ -282,4 +283,18 @@ test("a clock that is set back revives no key and gives none a longer life", () 
   assert.equal(teams.authenticate(session.key)?.keyId, session.id);
   ticks += 0.2;
   assert.equal(teams.authenticate(session.key), undefined, "it ends after its life");
+});
+
+test("1 000 listeners of a key that ends are called 64 in a turn of the loop, none of them after it was removed", async () => {
+  const { teams } = fresh();
+  const { id } = teams.createKey(teams.ensure("blue").id, "laptop");
+  let calls = 0;
+  const removers = Array.from({ length: 1_000 }, () => teams.onRevoked(id, () => void calls++));
+  teams.revokeKey(id);
+  assert.equal(calls, listenersPerTurn);
+  removers.at(-1)?.();
+  for (let turn = 2; calls < 999; turn++) {
+    await nextTurn();
+    assert.equal(calls, Math.min(turn * listenersPerTurn, 999));
+  }
 });

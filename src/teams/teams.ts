@@ -6,6 +6,7 @@ import { hash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { KeyRow, NewKeyRow, TeamRow, TeamRows, TeamUse } from "../db/team-rows.ts";
+import { UnwrittenTimes } from "../db/unwritten-times.ts";
 import { keysMax } from "../wire/credentials.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -27,6 +28,9 @@ const labelMaxLength = 100;
 const shownLength = keyPrefix.length + 4;
 /** How long a revoked key is still listed to the operator. */
 const revokedKeepMs = 30 * 24 * 3_600_000;
+
+/** A listener closes a WebSocket or ends a stream; a key can have 1 000. */
+export const listenersPerTurn = 64;
 
 /** The key that a request came with. */
 export type Requester = Pick<Identity, "teamId" | "keyId">;
@@ -67,7 +71,7 @@ export class Teams {
   readonly #rows: TeamRows;
   readonly #now: () => number;
   /** Time of last use by key id, until the next flush. */
-  readonly #used = new Map<string, number>();
+  readonly #used = new UnwrittenTimes((times) => this.#rows.noteUsed(times));
   /** By key id. */
   readonly #revokedListeners = new Map<string, Set<() => void>>();
 
@@ -242,8 +246,8 @@ export class Teams {
   }
 
   /**
-   * Calls `listener` once when the key ends: at once when this process revokes it, at the next `checkRevoked` when another
-   * process does or it expires. The returned function removes the listener.
+   * Calls `listener` once when the key ends: at once when this process revokes it, but for further listeners than `listenersPerTurn`,
+   * which follow in the next turns of the loop; at the next `checkRevoked` when another process does or it expires. The returned function removes the listener.
    */
   onRevoked(keyId: string, listener: () => void): () => void {
     const listeners = this.#revokedListeners.get(keyId) ?? new Set();
@@ -261,15 +265,25 @@ export class Teams {
 
   /** Writes the times of last use since the last call. */
   flush(): void {
-    if (this.#used.size === 0) return;
-    this.#rows.noteUsed(this.#used);
-    this.#used.clear();
+    this.#used.flush();
+  }
+
+  /** As `UnwrittenTimes.flushInParts`. */
+  flushInParts(): Promise<void> {
+    return this.#used.flushInParts();
   }
 
   #notifyRevoked(keyId: string): void {
-    const listeners = this.#revokedListeners.get(keyId) ?? [];
+    const listeners = this.#revokedListeners.get(keyId) ?? new Set();
     this.#revokedListeners.delete(keyId);
-    for (const listener of listeners) listener();
+    const notify = () => {
+      for (const listener of [...listeners].slice(0, listenersPerTurn)) {
+        listeners.delete(listener);
+        listener();
+      }
+      if (listeners.size > 0) setImmediate(notify);
+    };
+    notify();
   }
 }
 
