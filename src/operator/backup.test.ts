@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
@@ -28,6 +28,17 @@ const kept = [
   ["error", null],
   ["stopped", null],
 ];
+
+test("a folder that is there, or whose parent is not, is refused in a sentence, and stays as it is", async () => {
+  await inNewDataFolder(async (dataDir) => {
+    openDatabase(databasePath(dataDir)).close();
+    const there = join(dataDir, "../there");
+    mkdirSync(there);
+    await assert.rejects(backup({ words: [there] }), { message: `${join(there)} is there already` });
+    await assert.rejects(backup({ words: [join(there, "a/b")] }), { message: `${join(there, "a")} does not exist` });
+    assert.deepEqual(readdirSync(there), []);
+  });
+});
 
 test("a capsule that cannot be copied is in error in the backup, and an unfinished destruction stays one", async (t) => {
   t.mock.method(console, "log", () => {});

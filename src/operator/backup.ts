@@ -8,9 +8,10 @@
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { join, relative, resolve } from "node:path";
+import { dirname, join, relative, resolve } from "node:path";
 import { promisify } from "node:util";
 import type { Call } from "../cli/command.ts";
+import { Failure } from "../cli/failures.ts";
 import { loadConfig } from "../config.ts";
 import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
@@ -25,11 +26,18 @@ export async function backup({ words: [folder] }: Pick<Call, "words">): Promise<
   const target = resolve(folder!);
   if (!existsSync(databasePath(dataDir))) throw new Error(`there is no capsule.db in ${dataDir}: nothing to back up`);
   if (!relative(dataDir, target).startsWith("..")) throw new Error(`${target} lies inside the data folder`);
+  if (existsSync(target)) throw new Failure(`${target} is there already`, "Name a folder that does not exist yet.");
+  if (!existsSync(dirname(target)))
+    throw new Failure(`${dirname(target)} does not exist`, "Make it first, on the disk for backups.");
   mkdirSync(target, { mode: 0o700 });
   try {
     const { kept, left } = await copyData(dataDir, target);
     await run("sync", ["-f", target]);
-    console.log(`${target}: ${kept} capsules that do not run${left === 0 ? "" : `; ${left} others only as records`}`);
+    const rest =
+      left === 0
+        ? ""
+        : `; of ${left} running ones only the records, so they are in error there: pause them before a backup`;
+    console.log(`The backup in ${target} has ${kept} capsules whole${rest}.`);
     return 0;
   } catch (error) {
     await rm(target, { recursive: true, force: true });

@@ -121,6 +121,15 @@ export const operatorCommands: Commands = {
     examples: [["capsule admin teams delete blue", "cannot be undone"]],
     ...local(async () => (await teams()).deleteTeam),
   },
+  "admin ls": {
+    usage: "[--team NAME]",
+    meaning: "list the capsules of all teams, or of one, whether the server runs or not",
+    details: "Fields, separated by tabs: team, id, name, status, vCPUs, memory, last activity, reason of an error.",
+    options: { team: { value: "NAME", meaning: "only its capsules" } },
+    words: [0, 0],
+    examples: [["capsule admin ls | grep error", "those that failed, and why"]],
+    ...local(async () => (await teams()).listCapsules),
+  },
   "admin audit": {
     usage: "--team NAME [--limit N]",
     meaning: "print a team's audit log, newest first",

@@ -1,5 +1,5 @@
 /** `capsule serve`: the daemon in the foreground; prints its progress and first commands on stderr. */
-import { renameSync, writeFileSync } from "node:fs";
+import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { loadConfig, unknownSettings } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
@@ -63,16 +63,19 @@ export function welcome({ url, newKey, engine, dataDir, seconds, kvm }: Welcome)
     const shown = process.stderr.isTTY ? `:\n\n  ${newKey}` : ""; // a key must not end up in a log file
     lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
-  const isDefault =
-    process.env.CAPSULE_DATA === undefined || dataDir === resolve(import.meta.dirname, "../../.capsule");
+  const tree = resolve(import.meta.dirname, "../..");
+  // An installed release knows its data folder.
+  const isInstalled = existsSync(join(tree, "data-folder"));
+  const isDefault = isInstalled || dataDir === join(tree, ".capsule");
+  const program = isInstalled ? "capsule" : "./capsule";
   lines.push(
     "",
     "In another terminal of this user:",
     "",
     ...(isDefault ? [] : [`  export CAPSULE_DATA=${dataDir}`]),
-    "  ID=$(./capsule create)",
-    "  ./capsule exec $ID -- python3 -c 'print(6*7)'",
-    "  ./capsule open         # a link to the dashboard",
+    `  ID=$(${program} create)`,
+    `  ${program} exec $ID -- python3 -c 'print(6*7)'`,
+    `  ${program} open         # a link to the dashboard`,
     "",
     `The API: ${url}/docs; for programs: export CAPSULE_URL=${url} CAPSULE_API_KEY=$(cat ${dataDir}/api-key)`,
     "",

@@ -3,11 +3,12 @@ import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
 import { Failure } from "../cli/failures.ts";
 import { AuditRows } from "../db/audit-rows.ts";
+import { CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
 import { TemplateRows } from "../db/template-rows.ts";
 import { Teams } from "../teams/teams.ts";
-import { createTeam, deleteTeam, listTeams, printAudit } from "./teams.ts";
+import { createTeam, deleteTeam, listCapsules, listTeams, printAudit } from "./teams.ts";
 
 /** The lines that `work` prints, as fields. */
 async function printed(t: { mock: typeof test.mock }, work: () => Promise<number>): Promise<string[][]> {
@@ -27,6 +28,38 @@ async function printed(t: { mock: typeof test.mock }, work: () => Promise<number
     .split("\n")
     .map((line) => line.split("\t"));
 }
+
+test("the capsules of all teams, or of one, are listed with the reason of an error", async (t) => {
+  await inNewDataFolder(async (dataDir) => {
+    const database = openDatabase(databasePath(dataDir));
+    const teams = new Teams(new TeamRows(database));
+    const rows = new CapsuleRows(database);
+    for (const [team, id] of [
+      ["blue", "cl-1"],
+      ["red", "cl-2"],
+    ] as const) {
+      const made = { id, teamId: teams.ensure(team).id, status: "error", errorReason: "it\tfailed", intent: null };
+      const named = { name: null, labels: "{}", revision: 1, template: "minimal", storage: null, blockedBy: null };
+      const shape = { vcpus: 1, memoryMb: 512, diskMb: 4_096, timeoutSec: 0, lifetimeSec: 0, retentionSec: 0 };
+      const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null, expiresAt: null };
+      const policies = { onTimeout: "pause", onExpiry: "destroy", autoResume: 0 };
+      rows.insert({ ...made, ...named, ...shape, ...times, ...policies });
+    }
+    const all = await printed(t, () => listCapsules({ text: () => undefined }));
+    assert.deepEqual(
+      all.map(([team, id, , status]) => [team, id, status]),
+      [
+        ["blue", "cl-1", "error"],
+        ["red", "cl-2", "error"],
+      ],
+    );
+    assert.equal(all[0]!.at(-1), "it\\u0009failed");
+    const [only, ...others] = await printed(t, () => listCapsules({ text: () => "red" }));
+    assert.deepEqual([only![1], others], ["cl-2", []]);
+    await assert.rejects(listCapsules({ text: () => "green" }), Failure);
+    database.close();
+  });
+});
 
 test("teams are created once, listed with what they have, and deleted with their keys", async (t) => {
   await inNewDataFolder(async (dataDir) => {

@@ -24,6 +24,20 @@ export function listTeams(): Promise<number> {
   });
 }
 
+/** Newest last: team, id, name, status, vCPUs, memory, time of its last activity or of its creation, reason. */
+export function listCapsules(call: Pick<Call, "text">): Promise<number> {
+  return withTeams(async (teams, _log, capsules) => {
+    const team = call.text("team");
+    const names = new Map(teams.list().map(({ id, name }) => [id, name]));
+    const rows = team === undefined ? capsules.all() : capsules.ofTeam(requireTeam(teams, team).id);
+    const lines = rows.map(({ teamId, id, name, status, vcpus, memoryMb, lastActiveAt, createdAt, errorReason }) => [
+      ...[names.get(teamId) ?? teamId, id, name ?? "-", status, `${vcpus} vCPUs`, `${memoryMb} MiB`],
+      ...[new Date(lastActiveAt ?? createdAt).toISOString(), errorReason ?? "-"],
+    ]);
+    await print(lines.map((line) => `${line.map((field) => printable(String(field))).join("\t")}\n`).join(""));
+  });
+}
+
 /** Its keys end with it; its audit log stays as long as others. */
 export function deleteTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
   return withTeams((teams, log) => {
