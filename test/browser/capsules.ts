@@ -38,6 +38,40 @@ test("a capsule is created and destroyed by keyboard alone", deadline, async () 
   await service().expect(404, "GET", `/v1/capsules/${id}`);
 });
 
+test(
+  "name, labels, variables and disk are set at the create; name and labels are changed later",
+  deadline,
+  async () => {
+    await using visitor = await Visitor.signedIn();
+    const { page } = visitor;
+    const dialog = page.getByRole("dialog");
+    await visitor.presses("New capsule");
+    await dialog.getByLabel("Name").fill("of-browser");
+    await dialog.getByLabel("Labels").fill("env=test\nowner=me");
+    await dialog.getByLabel("Variables").fill("GREETING");
+    await dialog.getByRole("button", { name: "Create" }).click();
+    await visitor.sees('Variables: "GREETING" is not KEY=VALUE');
+    await dialog.getByLabel("Variables").fill("GREETING=hello");
+    await dialog.getByLabel("Disk, MiB").fill("4608");
+    await dialog.getByRole("button", { name: "Create" }).click();
+    await page.getByRole("heading", { name: "of-browser" }).waitFor();
+    await visitor.sees("Connected.");
+    const { json: made } = await service().expect(200, "GET", "/v1/capsules/of-browser");
+    await using capsule = await service().known(made.id);
+    assert.deepEqual([made.labels, made.disk_mb], [{ env: "test", owner: "me" }, 4_608]);
+    assert.equal(await capsule.sh("echo $GREETING"), "hello");
+    await visitor.walksTo(`#/capsules/${made.id}/details`);
+    await visitor.presses("Edit name and labels");
+    await dialog.getByLabel("Name").fill("");
+    await dialog.getByLabel("Labels").fill("env=live\nteam=blue");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await visitor.sees("env=live");
+    const { json: changed } = await service().expect(200, "GET", capsule.path);
+    assert.deepEqual([changed.name, changed.labels], [null, { env: "live", team: "blue" }]);
+  },
+);
+
 test("a paused capsule's actions are disabled, with the server's reason", deadline, async () => {
   await using capsule = await service().capsule();
   const { id } = capsule;

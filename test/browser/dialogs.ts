@@ -12,7 +12,7 @@ interface Opening {
   /** The element that has the focus: its label or text. */
   focus: string;
   /** Enter after "ci" was typed sends this request, or closes the dialog without one. */
-  enter: "closes" | `POST ${string}`;
+  enter: "closes" | `POST ${string}` | `PATCH ${string}`;
   /** In a list of choices Enter sends nothing: this button does. */
   confirm?: string;
   /** The typed text is part of the request. */
@@ -38,6 +38,13 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
     { at: `${page}/details`, button: "Pause", ...pause },
     { at: `${page}/details`, button: "Snapshot", focus: "Template name", enter: "POST /v1/snapshots", isTyped: true },
     { at: `${page}/details`, button: "Destroy", ...destroy },
+    {
+      at: `${page}/details`,
+      button: "Edit name and labels",
+      focus: "Name",
+      enter: `PATCH /v1/capsules/${id}`,
+      isTyped: true,
+    },
     {
       at: `${page}/files`,
       button: "New folder",

@@ -1,5 +1,7 @@
 /** The page of one capsule: facts, actions, and tabs for its terminals, files, processes and details. */
+import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import { Button } from "../parts/button.tsx";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
@@ -9,6 +11,7 @@ import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
 import { type CapsuleTab, goTo, hrefOf } from "../state/route.ts";
 import { CapsuleActions } from "./capsule-actions.tsx";
+import { EditDialog } from "./edit-dialog.tsx";
 import { FilesTab } from "./files.tsx";
 import { ProcessesTab } from "./processes.tsx";
 import { RequireRunning } from "./require-running.tsx";
@@ -77,6 +80,19 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
 }
 
 function Details({ capsule }: { capsule: CapsuleInfo }) {
+  const [isEditing, setEditing] = useState(false);
+  return (
+    <>
+      <DetailList capsule={capsule} />
+      <Button hint="Changes both, in every status" onPress={() => setEditing(true)}>
+        Edit name and labels
+      </Button>
+      {isEditing && <EditDialog capsule={capsule} onClose={() => setEditing(false)} />}
+    </>
+  );
+}
+
+function DetailList({ capsule }: { capsule: CapsuleInfo }) {
   const { id, name, labels, status, template, vcpus, memoryMb, diskMb, errorReason } = capsule;
   return (
     <dl class="panel details">

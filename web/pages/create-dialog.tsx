@@ -3,9 +3,11 @@ import { useState } from "preact/hooks";
 import { capsuleNamePattern, createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
+import { PairsField } from "../parts/pairs-field.tsx";
 import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
+import { pairsIn } from "../state/pairs.ts";
 import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 
@@ -16,6 +18,8 @@ const defaults: Settings = {
   vcpus,
   memoryMb,
   diskMb: "",
+  labels: "",
+  envs: "",
   timeoutSec,
   lifetimeSec: 0,
   retentionSec: 0,
@@ -30,6 +34,9 @@ interface Settings {
   memoryMb: number;
   /** As typed; empty: the template's. */
   diskMb: string;
+  /** Lines KEY=VALUE. */
+  labels: string;
+  envs: string;
   timeoutSec: number;
   lifetimeSec: number;
   retentionSec: number;
@@ -69,8 +76,9 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   const change = (part: Partial<Settings>) => setSettings((before) => ({ ...before, ...part }));
   const snapshot = templates.value?.find(({ name, type }) => type === "snapshot" && name === settings.template);
   const create = async () => {
-    const { name, diskMb, ...rest } = settings;
-    const given = { ...(name === "" ? {} : { name }), ...(diskMb === "" ? {} : { diskMb: Number(diskMb) }) };
+    const { name, diskMb, labels, envs, ...rest } = settings;
+    const pairs = { labels: pairsIn(labels, "Labels"), envs: pairsIn(envs, "Variables") };
+    const given = { ...pairs, ...(name === "" ? {} : { name }), ...(diskMb === "" ? {} : { diskMb: Number(diskMb) }) };
     const { info } = await client.create({ ...rest, ...given, wait: false });
     store.changed(info);
     goTo({ page: "capsule", id: info.id, tab: "terminal" });
@@ -88,6 +96,18 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         </p>
       )}
       <DiskField settings={settings} limits={limits} onChange={change} />
+      <PairsField
+        label="Labels"
+        hint="Optional: KEY=VALUE, a line for each, to find it by."
+        text={settings.labels}
+        onChange={(labels) => change({ labels })}
+      />
+      <PairsField
+        label="Variables"
+        hint="Optional: KEY=VALUE, a line for each, of every command and terminal. They are not shown again."
+        text={settings.envs}
+        onChange={(envs) => change({ envs })}
+      />
       {policies.map((policy) => (
         <PolicyField key={policy.field} policy={policy} settings={settings} onChange={change} />
       ))}
