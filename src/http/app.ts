@@ -16,6 +16,7 @@ import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
+import { ReceiveBudget } from "./access/receive-budget.ts";
 import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
@@ -67,6 +68,8 @@ export interface ServerOptions {
   keepAliveMs?: number;
   /** Time without progress after which a client that does not read its response is disconnected. */
   stallMs?: number;
+  /** Bytes that clients have sent in part. */
+  received?: ReceiveBudget;
 }
 
 const headersMaxBytes = 16 * 1024;
@@ -128,7 +131,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     const { raw, ip, routeOptions } = request;
     if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);
   };
-  const turns = new TeamTurns();
+  const [turns, received] = [new TeamTurns(), options.received ?? new ReceiveBudget()];
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -168,7 +171,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   );
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
-  acceptJson(app, { maxBytes: limits.body_max_bytes, turns });
+  acceptJson(app, { maxBytes: limits.body_max_bytes, turns, received });
   takeTurns(app, turns);
   nameIgnoredFields(app);
   describeApi(app, version);

@@ -18,6 +18,7 @@ import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
 import { burstSec, credentialRate, teamRateFactor } from "./access/authentication.ts";
 import { largerNetworks } from "./access/network.ts";
 import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
+import { receivedMaxBytes } from "./access/receive-budget.ts";
 import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
 import { gzipStreamsMax } from "./gzip.ts";
@@ -62,6 +63,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     keyless_connections_per_24_max: limits.connections_per_address_max * largerNetworks.small,
     keyless_connections_per_16_max: limits.connections_per_address_max * largerNetworks.large,
     body_max_sec: bodyArrivalMs / 1_000,
+    team_received_max_bytes: receivedMaxBytes,
     json_values_max: jsonValuesMax,
     open_body_max_bytes: openBodyMaxBytes,
     form_max_bytes: formMaxBytes,

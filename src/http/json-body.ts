@@ -6,7 +6,10 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
-import { enterTurn, type TeamTurns } from "./access/team-turns.ts";
+import type { AnswerCharge } from "./access/answer-budget.ts";
+import type { ReceiveBudget } from "./access/receive-budget.ts";
+import { enterTurn, ownerOf, responseOf, type TeamTurns } from "./access/team-turns.ts";
+import { BodyBuffer } from "./body-buffer.ts";
 import { sendContinue } from "./expect-continue.ts";
 import { hasTooManyValues, jsonValuesMax } from "./json-values.ts";
 import type { App } from "./route.ts";
@@ -17,16 +20,31 @@ export const bodyArrivalMs = 60_000;
 /** Body of a request to an open route, which anyone can send. */
 export const openBodyMaxBytes = 16 * 1024;
 
-export function acceptJson(app: App, { maxBytes, turns }: { maxBytes: number; turns: TeamTurns }): void {
+export interface JsonOptions {
+  maxBytes: number;
+  turns: TeamTurns;
+  received: ReceiveBudget;
+}
+
+export function acceptJson(app: App, { maxBytes, turns, received }: JsonOptions): void {
   const read = async (request: FastifyRequest, payload: IncomingMessage) => {
     if (!announcesBody(payload)) return {};
     const { open } = request.routeOptions.config;
-    const bytes = await collect(payload, open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
-    const end = await enterTurn(turns, request, bytes.length);
+    const charge = received.open(ownerOf(request).name);
+    const response = responseOf(request);
+    const release = () => charge.release();
+    response.once("close", release); // of a request that waits for its turn nothing else tells its end
     try {
-      return parseObject(bytes);
+      const bytes = await collect(payload, open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes, charge);
+      const end = await enterTurn(turns, request, bytes.length);
+      try {
+        return parseObject(bytes);
+      } finally {
+        end();
+      }
     } finally {
-      end();
+      response.off("close", release);
+      release();
     }
   };
   app.removeAllContentTypeParsers();
@@ -65,11 +83,11 @@ function parseObject(bytes: Buffer): object {
   return value;
 }
 
-function collect(payload: IncomingMessage, maxBytes: number): Promise<Buffer> {
+async function collect(payload: IncomingMessage, maxBytes: number, charge: AnswerCharge): Promise<Buffer> {
   if (Number(payload.headers["content-length"]) > maxBytes) throw tooLarge(maxBytes);
   sendContinue(payload);
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
+    const body = new BodyBuffer(charge);
     let size = 0;
     const settle = (finish: () => void) => {
       clearTimeout(timer);
@@ -78,11 +96,14 @@ function collect(payload: IncomingMessage, maxBytes: number): Promise<Buffer> {
     };
     const onData = (chunk: Buffer) => {
       size += chunk.length;
-      if (size > maxBytes) settle(() => reject(tooLarge(maxBytes)));
-      else chunks.push(chunk);
+      try {
+        if (size > maxBytes) throw tooLarge(maxBytes);
+        body.add(chunk);
+      } catch (error) {
+        settle(() => reject(error));
+      }
     };
-    const onEnd = () =>
-      settle(() => resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, size)));
+    const onEnd = () => settle(() => resolve(body.bytes));
     const onClose = () => settle(() => reject(new CapsuleError("invalid_request", "the request body was cut off")));
     const timer = setTimeout(
       () => settle(() => reject(new CapsuleError("request_timeout", "the request body did not arrive in time"))),

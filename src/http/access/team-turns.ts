@@ -111,6 +111,11 @@ const entered = new WeakSet<FastifyRequest>();
 /** A body's parser is given the request alone. */
 const responses = new WeakMap<FastifyRequest, ServerResponse>();
 
+/** The response to a request whose headers have been read. */
+export function responseOf(request: FastifyRequest): ServerResponse {
+  return responses.get(request) as ServerResponse;
+}
+
 /**
  * Call before a JSON body of so many bytes is parsed, which can cost more than the handler. Resolves with a function to be called when
  * it is parsed, in the same turn of the loop.
