@@ -82,7 +82,6 @@ test("a paused capsule's actions are disabled, with the server's reason", deadli
   await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
   await page.getByText("paused", { exact: true }).first().waitFor();
   for (const [action, refused] of [
-    ["Pause", () => service().expect(409, "POST", `/v1/capsules/${id}/pause`)],
     ["Snapshot", () => service().expect(409, "POST", "/v1/snapshots", { json: { sandbox_id: id } })],
   ] as const) {
     const button = page.getByRole("button", { name: action, exact: true });
@@ -99,6 +98,29 @@ test("a paused capsule's actions are disabled, with the server's reason", deadli
   await visitor.sees(".bashrc");
 });
 
+test(
+  "a number above the list shows the capsules of its status, and Details has lines that use the capsule",
+  deadline,
+  async () => {
+    await using running = await service().capsule();
+    await using paused = await service().capsule();
+    await paused.pause();
+    await using visitor = await Visitor.at(running, "details");
+    const { page } = visitor;
+    await visitor.sees(`capsule exec ${running.id} -- uname -a`);
+    await visitor.walksTo("#/capsules");
+    const row = (id: string) => page.getByRole("row").filter({ hasText: id });
+    await row(running.id).waitFor();
+    const number = page.getByRole("button", { name: /^\d+ paused$/ });
+    await number.click();
+    await row(running.id).waitFor({ state: "detached" });
+    await row(paused.id).waitFor();
+    assert.equal(await number.getAttribute("aria-pressed"), "true");
+    await number.click();
+    await row(running.id).waitFor();
+  },
+);
+
 test("a capsule is stopped, and starts from its disk", deadline, async () => {
   await using capsule = await service().capsule();
   await capsule.sh("echo kept > /root/note");
@@ -109,7 +131,7 @@ test("a capsule is stopped, and starts from its disk", deadline, async () => {
   await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
   await page.getByText("stopped", { exact: true }).first().waitFor();
   await visitor.walksTo(`#/capsules/${capsule.id}/files`);
-  await visitor.sees(`Cannot reach the files of capsule ${capsule.id}: it is stopped, not running`);
+  await visitor.sees("This capsule is stopped");
   await visitor.presses("Start this capsule");
   await visitor.sees("note");
   assert.equal(await capsule.sh("cat /root/note"), "kept");

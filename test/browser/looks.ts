@@ -130,7 +130,7 @@ test("what a button will do can be read as soon as it is shown, and half-way to 
   await using visitor = await Visitor.at(capsule, "details", { colorScheme: "light", viewport: sizes.wide });
   const { page } = visitor;
   const wrong: string[] = [];
-  for (const name of ["Destroy", "Resume"]) {
+  for (const name of ["Destroy", "Pause"]) {
     await page.getByRole("button", { name, exact: true }).hover();
     for (const part of [0, 0.1, 0.3, 0.6, 1]) {
       await page.evaluate((part) => {

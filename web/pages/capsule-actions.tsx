@@ -68,8 +68,8 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
   const isStartable = refusal("start", id, status) === undefined;
   const isPaused = status === "paused" || operation === "resuming";
   const revival = isStartable ? "start" : "resume";
-  const brief: Shown[] = [isStartable || isPaused ? revival : "pause", "destroy"];
-  const shown: Shown[] = isBrief ? brief : ["pause", revival, "stop", "snapshot", "destroy"];
+  const main: Shown = isStartable || isPaused ? revival : "pause";
+  const shown: Shown[] = isBrief ? [main, "destroy"] : [main, "stop", "snapshot", "destroy"];
   const close = () => setConfirming(undefined);
   return (
     <>

@@ -1,4 +1,5 @@
 /** The page of one capsule: facts, actions, and tabs for its terminals, files, processes and details. */
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
@@ -35,7 +36,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
     );
   }
   if (capsule === null) return <NotFound id={id} />;
-  const { name, status, template, vcpus, memoryMb } = capsule;
+  const { name, status, template, vcpus, memoryMb, errorReason } = capsule;
   return (
     <Page
       title={name ?? id}
@@ -52,6 +53,11 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
       }
       actions={<CapsuleActions capsule={capsule} />}
     >
+      {status === "error" && (
+        <p class="failure" role="alert">
+          This capsule failed: {errorReason ?? "no reason is known"}.
+        </p>
+      )}
       <Tabs
         label="Capsule"
         tabs={tabs}
@@ -151,7 +157,30 @@ function DetailList({ capsule }: { capsule: CapsuleInfo }) {
       <dd>
         <a href={hrefOf({ page: "audit", capsule: id })}>Audit log of this capsule</a>
       </dd>
+      <Connect id={id} />
     </dl>
+  );
+}
+
+/** Lines that use this capsule from elsewhere. The key is never among them. */
+function Connect({ id }: { id: string }) {
+  const at = `${location.origin}/v1/capsules/${id}`;
+  const lines = {
+    "In a shell": `capsule exec ${id} -- uname -a`,
+    "In TypeScript": `const capsule = await Capsule.connect("${id}");`,
+    "By curl": `curl -H "X-API-Key: $CAPSULE_API_KEY" ${at}`,
+  };
+  return (
+    <>
+      {Object.entries(lines).map(([where, line]) => (
+        <Fragment key={where}>
+          <dt>{where}</dt>
+          <dd class="mono">
+            {line} <CopyButton text={line} label={`Copy: ${where.toLowerCase()}`} />
+          </dd>
+        </Fragment>
+      ))}
+    </>
   );
 }
 

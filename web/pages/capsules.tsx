@@ -24,7 +24,7 @@ export function CapsulesPage() {
   return (
     <Page
       title="Capsules"
-      lead={capsules && <Summary capsules={capsules} />}
+      lead={capsules && <Summary capsules={capsules} filter={filter} onFilter={setFilter} />}
       actions={
         <Button kind="primary" icon="plus" onPress={() => setCreating(true)}>
           New capsule
@@ -66,13 +66,32 @@ export function CapsulesPage() {
   );
 }
 
-function Summary({ capsules }: { capsules: readonly CapsuleInfo[] }) {
+interface SummaryProps {
+  capsules: readonly CapsuleInfo[];
+  filter: string;
+  onFilter: (filter: string) => void;
+}
+
+/** The number of capsules of each status; pressed, the list shows these only, and pressed again all. */
+function Summary({ capsules, filter, onFilter }: SummaryProps) {
   const counts = Map.groupBy(capsules, ({ status }) => status);
-  const parts = (Object.keys(statusStyles) as CapsuleStatus[]).flatMap((status) => {
-    const number = counts.get(status)?.length;
-    return number === undefined ? [] : `${number.toLocaleString("en")} ${status}`;
-  });
-  return <p>{parts.length === 0 ? "Small virtual machines, isolated from each other" : parts.join(" · ")}</p>;
+  const present = (Object.keys(statusStyles) as CapsuleStatus[]).filter((status) => counts.has(status));
+  if (present.length === 0) return <p>Small virtual machines, isolated from each other</p>;
+  return (
+    <p class="counts">
+      {present.map((status) => (
+        <button
+          key={status}
+          type="button"
+          class="count"
+          aria-pressed={filter === status}
+          onClick={() => onFilter(filter === status ? "" : status)}
+        >
+          {counts.get(status)!.length.toLocaleString("en")} {status}
+        </button>
+      ))}
+    </p>
+  );
 }
 
 function fits({ id, name, labels, status, template }: CapsuleInfo, filter: string): boolean {

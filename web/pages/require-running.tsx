@@ -1,6 +1,6 @@
 /** Renders its content while the capsule runs; else the reason, and a button to resume or start. */
 import type { JSX } from "preact";
-import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { refusal } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty } from "../parts/page.tsx";
@@ -19,9 +19,16 @@ export function RequireRunning({ capsule, action, render }: RequireRunningProps)
   const { id, status } = capsule;
   const refused = refusal(action, id, status);
   if (refused === undefined) return render();
+  const titles: Partial<Record<CapsuleStatus, string>> = {
+    error: "This capsule failed",
+    stopped: "This capsule is stopped",
+  };
   const isStarting = status === "pending" || status === "starting";
   return (
-    <Empty icon={isStarting ? "refresh" : "pause"} title={messageOf(new Error(refused))}>
+    <Empty
+      icon={isStarting ? "refresh" : status === "error" ? "warning" : "pause"}
+      title={titles[status] ?? messageOf(new Error(refused))}
+    >
       <p>{isStarting ? "It will be ready soon." : statusStyles[status].meaning}</p>
       {status === "paused" && (
         <Button
