@@ -26,6 +26,13 @@ export function decodeEnding(payload: Buffer): "ended" | "reset" {
   return ending;
 }
 
+/** The server, or the guest's kernel, has reset the connection. */
+export class ConnectionReset extends CapsuleError {
+  constructor() {
+    super("agent_error", "the connection was reset");
+  }
+}
+
 /** Resolves when the server has accepted. */
 export function dial(channel: Channel, port: number, signal?: AbortSignal): Promise<Duplex> {
   return new Promise((resolve, reject) => {
@@ -67,7 +74,7 @@ class Dial implements StreamHandler {
 
   result(payload: Buffer): void {
     const connection = this.#accepted();
-    if (decodeEnding(payload) === "reset") connection.fail(new CapsuleError("agent_error", "the connection was reset"));
+    if (decodeEnding(payload) === "reset") connection.fail(new ConnectionReset());
     else if (this.stream.hasEnded && connection.isEnding) connection.settled();
     else throw new ProtocolError("a connection that ended before its data");
   }

@@ -1,5 +1,6 @@
 /** The parts of the agent that clients' actions use. A command cannot be started through another part than `exec`, which counts it. */
 import type { Agent, Command, FileVerbs } from "../agent/agent.ts";
+import type { NetworkVerbs } from "../agent/network-verbs.ts";
 import type { Variables } from "./envs.ts";
 
 export interface AgentParts {
@@ -7,6 +8,7 @@ export interface AgentParts {
   processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "attachFrom" | "logs" | "input">;
   pty: Pick<Agent, "pty" | "connect">;
   files: Pick<Agent, keyof FileVerbs>;
+  ports: NetworkVerbs;
 }
 
 export interface PartsOptions {
@@ -41,5 +43,6 @@ export function partsOf(agent: Agent, { begin, use, envs }: PartsOptions): Agent
       connect: (...session) => agent.connect(...session),
     },
     files: agent,
+    ports: agent,
   };
 }

@@ -39,6 +39,7 @@ a query parameter. Refusals come as an HTTP answer before the socket opens. Mess
 | \`processes/{selector}/stream\` | \`stdin\`, \`stdin_end\` | \`start\`, \`dropped\` where output is no longer kept, \`stdout\` and \`stderr\`, \`exit\` |
 | \`pty\` | \`start\`, or \`connect\` with a \`tag\`; then \`input\` (base64), \`resize\`, \`kill\` | \`started\` with the tag, \`output\` (base64) and \`ping\`, \`exit\` |
 | \`files/watch\` | nothing | \`ready\`, then \`event\` and, where events were lost, \`overflow\` |
+| \`ports/{port}/tcp\` | bytes in binary messages, \`end\` as text | the same |
 
 An \`error\` message may come at any place. A message that cannot be used gets one and changes nothing; a process that cannot be started
 gets one with a \`code\`, and then the socket closes. While a program does not read its input, its client is not read.
@@ -47,8 +48,9 @@ gets one with a \`code\`, and then the socket closes. While a program does not r
 |---|---|
 | 1000 | after \`exit\`, or the process could not be started; after the \`remove\` of a watched directory |
 | 1001 | the service stops |
+| 1003 | of \`ports/{port}/tcp\`: another text than \`end\` |
 | 1008 | the client reads too slowly |
-| 1011 | the guest stopped, rebooted or was lost |
+| 1011 | the guest stopped, rebooted or was lost; a connection to a port was reset |
 | 4400 | the first message could not be used |
 | 4401 | the key was revoked |
 | 4404 | the capsule was destroyed |

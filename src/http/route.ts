@@ -11,7 +11,7 @@ import type { AnswerHeader } from "./answer-headers.ts";
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
 /** The chapters of the API description, in its order. */
-export const chapters = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"] as const;
+export const chapters = ["Capsules", "Execution", "Files", "Ports", "Templates", "Keys", "Service"] as const;
 export type Chapter = (typeof chapters)[number];
 
 export interface AuditRule {

@@ -33,11 +33,12 @@ test("a section stands in its chapter of the document", async () => {
   const { json } = await new Api().call("GET", "/openapi.json");
   const chapterOf = (path: string, method = "get") => json.paths[path][method].tags;
   const names = json.tags.map(({ name }: { name: string }) => name);
-  assert.deepEqual(names, ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"]);
+  assert.deepEqual(names, ["Capsules", "Execution", "Files", "Ports", "Templates", "Keys", "Service"]);
   assert.deepEqual(chapterOf("/v1/capsules/{id}"), ["Capsules"]);
   assert.deepEqual(chapterOf("/v1/capsules/{id}/pty"), ["Execution"]);
   assert.deepEqual(chapterOf("/v1/capsules/{id}/processes/{selector}/exit"), ["Execution"]);
   assert.deepEqual(chapterOf("/v1/capsules/{id}/files/stream/write", "post"), ["Files"]);
+  assert.deepEqual(chapterOf("/v1/capsules/{id}/ports/{port}/tcp"), ["Ports"]);
   assert.deepEqual(chapterOf("/v1/snapshots"), ["Templates"]);
   assert.deepEqual(chapterOf("/v1/session"), ["Keys"]);
   assert.deepEqual(chapterOf("/openapi.json"), ["Service"]);

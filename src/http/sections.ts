@@ -25,6 +25,7 @@ import type { RouteContext, Section } from "./section.ts";
 import { attachSocketSection } from "./sockets/attach.ts";
 import { execSocketSection } from "./sockets/exec.ts";
 import { ptySocketSection } from "./sockets/pty.ts";
+import { tcpSocketSection } from "./sockets/tcp.ts";
 import { watchSocketSection } from "./sockets/watch.ts";
 
 const unversioned: readonly Section[] = [healthSection, metricsSection, dashboardSection, sdkSection, referenceSection];
@@ -46,6 +47,7 @@ const v1: readonly Section[] = [
   attachSocketSection,
   ptySocketSection,
   watchSocketSection,
+  tcpSocketSection,
   signInSection,
   limitsSection,
   fileUrlSection,

@@ -16,6 +16,7 @@ import { held } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
 import { checkArgs, refuseUnknown } from "./options.ts";
 import type { OutputStream } from "./output-stream.ts";
+import { PortConnection } from "./port-connection.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 import type { CapsuleInfo, CapsuleMetric, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
@@ -251,6 +252,14 @@ export class Capsule {
     refuseUnknown("rejoin", unknown);
     const first = { type: "connect" as const, tag, ...(from && { from }) };
     return await Pty.open(this.#transport, `${this.#path}/pty`, first, connection);
+  }
+
+  /**
+   * Connects to a TCP server in the capsule, at 127.0.0.1, ::1 or eth0's address there. Throws `port_closed` where nobody listens; its
+   * `details.ports` says which ports are listened on.
+   */
+  connect(port: number, options: CallOptions = {}): Promise<PortConnection> {
+    return PortConnection.open(this.#transport, `${this.#path}/ports/${port}/tcp`, options);
   }
 
   #post(verb: "pause" | "resume" | "stop" | "start", options: CallOptions): Promise<unknown> {

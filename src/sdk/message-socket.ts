@@ -24,7 +24,7 @@ export interface Ending {
 
 export class MessageSocket<In, Out extends object> {
   readonly #socket: WebSocketLike;
-  readonly #queue: Queue<string>;
+  readonly #queue: Queue<string | Uint8Array>;
   #isPaused = false;
   #isClosing = false;
   #ending: Ending | undefined;
@@ -57,7 +57,8 @@ export class MessageSocket<In, Out extends object> {
   private constructor(socket: WebSocketLike) {
     this.#socket = socket;
     this.#queue = new Queue(() => this.#flow());
-    socket.onmessage = ({ data }: { data: unknown }) => this.#receive(String(data));
+    socket.binaryType = "arraybuffer";
+    socket.onmessage = ({ data }: { data: unknown }) => this.#receive(data);
     socket.onerror = () => {}; // a close event follows
     socket.onclose = ({ code, reason }: Ending) => this.#over({ code, reason });
   }
@@ -68,7 +69,12 @@ export class MessageSocket<In, Out extends object> {
   }
 
   send(message: Out): void {
-    if (this.#ending === undefined && !this.#isClosing) this.#socket.send(JSON.stringify(message));
+    this.sendData(JSON.stringify(message));
+  }
+
+  /** Text as a text message, bytes as a binary one. */
+  sendData(data: string | Uint8Array): void {
+    if (this.#ending === undefined && !this.#isClosing) this.#socket.send(data);
   }
 
   /** Resolves when the send buffer is almost empty, or the socket is closed. */
@@ -78,8 +84,13 @@ export class MessageSocket<In, Out extends object> {
 
   /** The messages until the socket is closed; then `ending` is set. */
   async next(): Promise<In | undefined> {
-    const { value } = await this.#queue.next();
-    return value === undefined ? undefined : (JSON.parse(value) as In);
+    const data = await this.nextData();
+    return data === undefined ? undefined : (JSON.parse(String(data)) as In);
+  }
+
+  /** The next message as it came: a text, or the bytes of a binary one. */
+  async nextData(): Promise<string | Uint8Array | undefined> {
+    return (await this.#queue.next()).value ?? undefined;
   }
 
   /** Stops reading and closes. */
@@ -114,8 +125,9 @@ export class MessageSocket<In, Out extends object> {
     });
   }
 
-  #receive(text: string): void {
-    this.#queue.push(text, text.length);
+  #receive(data: unknown): void {
+    const message = data instanceof ArrayBuffer ? new Uint8Array(data) : String(data);
+    this.#queue.push(message, message.length);
     this.#flow();
   }
 

@@ -43,6 +43,7 @@ export {
   type WriteOptions,
 } from "./files.ts";
 export { type OutputChunk, OutputStream } from "./output-stream.ts";
+export { PortConnection } from "./port-connection.ts";
 export { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
 export type {
   CapsuleInfo,

@@ -7,11 +7,12 @@ import { after } from "./timer.ts";
 /** The part of the WebSocket standard in use. The npm package `ws` has it, plus `pause` and `resume`. */
 export interface WebSocketLike {
   readonly bufferedAmount: number;
+  binaryType?: string;
   onopen: ((event: never) => void) | null;
   onmessage: ((event: never) => void) | null;
   onerror: ((event: never) => void) | null;
   onclose: ((event: never) => void) | null;
-  send(text: string): void;
+  send(data: string | Uint8Array): void;
   close(code?: number, reason?: string): void;
   pause?(): void;
   resume?(): void;

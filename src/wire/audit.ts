@@ -33,6 +33,7 @@ export const auditActions = [
   "file.archive",
   "file.extract",
   "file.watch",
+  "port.connect",
   "key.create",
   "key.revoke",
   "sign-in-link.create",

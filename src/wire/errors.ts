@@ -23,6 +23,7 @@ export const statusOf = {
   headers_too_large: 431,
   internal_error: 500,
   agent_error: 502,
+  port_closed: 502,
   no_capacity: 503,
   unavailable: 503,
   timeout: 504,
@@ -66,6 +67,7 @@ export function messageOf(error: unknown): string {
 export const closeCodes = {
   done: 1000,
   stopping: 1001,
+  unacceptable: 1003,
   tooSlow: 1008,
   broken: 1011,
   badMessage: 4400,

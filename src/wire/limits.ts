@@ -101,6 +101,8 @@ export const settableLimits = {
   sockets_per_capsule_max: limit(250, [1, 100_000], "open WebSockets of a capsule"),
   watches_max: limit(32, [0, 100], "open watches of a capsule; further ones are 429"),
   watch_directories_max: limit(8_192, [1, 1_000_000], "directories of one watch; more are 400, or later an overflow"),
+  port_connections_max: limit(250, [1, 500], "open connections to ports of a capsule; further ones are 429"),
+  port_team_connections_max: limit(1_000, [1, 100_000], "open connections to ports of a team; further ones are 429"),
   requests_max: limit(1_000, [1, 1_000_000], "requests of a team under way at once, without WebSockets"),
   requests_per_sec: limit(2_000, [1, 10_000_000], "requests with one key, in the long run; at once 5 seconds' worth"),
   refused_keys_per_sec: limit(

@@ -1,7 +1,7 @@
 /**
  * An agent without a guest: a few built-in commands, and files in a map. Tests control running commands through `runs`.
  */
-import { Readable } from "node:stream";
+import { type Duplex, duplexPair, Readable } from "node:stream";
 import type {
   Agent,
   ArchiveRequest,
@@ -31,7 +31,9 @@ import type {
   WatchRequest,
 } from "../../src/agent/agent.ts";
 import { partOf } from "../../src/agent/byte-range.ts";
+import { ConnectionReset } from "../../src/agent/dial.ts";
 import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
+import type { GuestPort } from "../../src/agent/network-verbs.ts";
 import type { ErrorCode } from "../../src/wire/errors.ts";
 import { FakeWatch } from "./watch.ts";
 
@@ -451,6 +453,29 @@ export class FakeAgent implements Partial<Agent> {
     this.watches.push(watch);
     queueMicrotask(() => this.onWatch(watch));
     return watch;
+  }
+
+  /** Servers by port: each gets the guest's end of a connection. */
+  readonly servers = new Map<number, (connection: Duplex) => void>();
+
+  async dial(port: number): Promise<Duplex> {
+    const server = this.servers.get(port);
+    if (server === undefined) throw failure("not_found", "not_found", `nothing listens on port ${port}`);
+    const [host, guest] = duplexPair();
+    for (const end of [host, guest]) end.on("error", () => {});
+    // A reset of one end is one of the other, too.
+    guest.once("close", () => {
+      if (!(guest.readableEnded && guest.writableFinished)) host.destroy(new ConnectionReset());
+    });
+    host.once("close", () => {
+      if (!(host.readableEnded && host.writableFinished)) guest.destroy();
+    });
+    server(guest);
+    return host;
+  }
+
+  async ports(): Promise<GuestPort[]> {
+    return [...this.servers.keys()].map((port) => ({ port, address: "127.0.0.1", pid: 500, cmd: "server" }));
   }
 
   async stat(path: string): Promise<GuestEntry> {

@@ -81,6 +81,7 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/capsules/{id}/files/archive": { names: "running", ask: () => ({ json: { paths: ["/root"] } }) },
   "POST /v1/capsules/{id}/files/extract": { names: "running", ask: () => ({ query: "?path=/root" }) },
   "GET /v1/capsules/{id}/files/watch": { names: "running", ask: () => ({ query: "?path=/root" }) },
+  "GET /v1/capsules/{id}/ports/{port}/tcp": { names: "running" },
   "GET /v1/snapshots": { own: "a list" },
   "POST /v1/snapshots": { names: "running", ask: (id) => ({ json: { sandbox_id: id, name: "mine-now" } }) },
   "DELETE /v1/snapshots/{name}": { names: "template" },
@@ -103,7 +104,7 @@ const never = {
   key: "key-000000000000",
 };
 
-const sockets = ["/exec/stream", "/{selector}/stream", "/pty", "/files/watch"];
+const sockets = ["/exec/stream", "/{selector}/stream", "/pty", "/files/watch", "/tcp"];
 const others = { team: "red", template: "their-thing-1" };
 
 describe("another team's resources", () => {
@@ -153,7 +154,10 @@ describe("another team's resources", () => {
   async function ask(endpoint: string, { ask: say }: Foreign, name: string) {
     const [method = "", pattern = ""] = endpoint.split(" ");
     const { query = "", ...call } = say?.(name) ?? {};
-    const target = pattern.replace(/\{(id|name)\}/, encodeURIComponent(name)).replace("{selector}", "proc-00000000");
+    const target = pattern
+      .replace(/\{(id|name)\}/, encodeURIComponent(name))
+      .replace("{selector}", "proc-00000000")
+      .replace("{port}", "80");
     statements.take();
     const isSocket = sockets.some((suffix) => pattern.endsWith(suffix));
     const reply = isSocket

@@ -27,15 +27,15 @@ const runEndGraceMs = 2_000;
 export interface ConnectionHandlers {
   onText(text: string): void;
   /** A binary frame. */
-  onBinary(): void;
+  onBinary(bytes: Buffer): void;
   onClosed(): void;
 }
 
 /**
  * Fields of an error message besides its text: a terminal's errors are marked fatal, and have a code only where the command is not
- * found; the others can have any.
+ * found; the others can have any. `silent`: none is sent, since the messages are a client's own bytes.
  */
-export type ErrorMark = { fatal: true } | Record<string, never>;
+export type ErrorMark = { fatal: true } | { silent: true } | Record<string, never>;
 
 export interface ConnectionOptions {
   socket: WebSocket;
@@ -117,8 +117,13 @@ export class Connection {
 
   /** `onWritten` is called when the operating system has the message; never if the socket closes before. */
   send(message: object, onWritten?: () => void): void {
+    this.sendData(JSON.stringify(message), onWritten);
+  }
+
+  /** Text as a text message, bytes as a binary one. */
+  sendData(data: string | Uint8Array, onWritten?: () => void): void {
     if (!this.#isOpen) return;
-    this.#socket.send(JSON.stringify(message), (error) => {
+    this.#socket.send(data, (error) => {
       if (error == null) this.#noteWritten(onWritten);
     });
     if (this.#socket.bufferedAmount > unsentMaxBytes)
@@ -127,7 +132,8 @@ export class Connection {
 
   /** Sends an error message, then closes. */
   fail(text: string, closeCode: number, code?: string): void {
-    this.send({ type: "error", data: text, ...this.#mark, ...(code === undefined ? {} : { code }) });
+    if (!("silent" in this.#mark))
+      this.send({ type: "error", data: text, ...this.#mark, ...(code === undefined ? {} : { code }) });
     this.close(closeCode, text);
   }
 
@@ -206,7 +212,7 @@ export class Connection {
 
   #handle({ data, isBinary }: Message): void {
     try {
-      if (isBinary) this.#handlers?.onBinary();
+      if (isBinary) this.#handlers?.onBinary(data);
       else if (hasTooManyValues(data))
         this.fail(`a message has more than ${jsonValuesMax} values`, closeCodes.badMessage);
       else this.#handlers?.onText(data.toString());

@@ -1,0 +1,85 @@
+/** Raw TCP to a port of a capsule, as a WebSocket. */
+import type { Duplex } from "node:stream";
+import { AgentFailure } from "../../agent/failure.ts";
+import type { NetworkVerbs } from "../../agent/network-verbs.ts";
+import { SocketQuery } from "../../wire/credentials.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { PortParams, TcpMessage } from "../../wire/port.ts";
+import { PortPlaces } from "../access/port-places.ts";
+import { addAuditDetails, recordStart } from "../audit-trail.ts";
+import { guestReplyMs, requestSignal } from "../client-gone.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
+import { TcpRelay } from "./tcp-relay.ts";
+import { socketMessages } from "./upgrades.ts";
+
+export const tcpSocketSection: Section = { chapter: "Ports", register };
+
+function register(app: App, { services: { capsules, audit }, limits, sockets }: RouteContext): void {
+  const places = new PortPlaces(limits);
+  app.get(
+    "/capsules/:id/ports/:port/tcp",
+    {
+      config: {
+        action: "ports",
+        audit: { action: "port.connect" },
+        socket: true,
+        refuses: ["quota_exceeded", "agent_error", "conflict", "port_closed"],
+      },
+      exposeHeadRoute: false,
+      schema: {
+        operationId: "connectPort",
+        summary: "Connect to a TCP port of the capsule (WebSocket)",
+        description:
+          "One connection, to 127.0.0.1, ::1 or eth0's address inside, the first that accepts. It closes with 1000 when both directions " +
+          "have ended, with 1011 after a reset. A server that accepts nobody is 502 before the socket opens, and `details.ports` says " +
+          "which ports are listened on.",
+        params: PortParams,
+        querystring: SocketQuery,
+        ...socketMessages(TcpMessage, TcpMessage),
+      },
+    },
+    async (request, reply) => {
+      const { identity, params } = request;
+      addAuditDetails(request, { subject: params.port });
+      using _place = places.take(identity.teamId, params.id);
+      await capsules.use(identity.teamId, params.id, "ports", async (agent) => {
+        const signal = requestSignal(reply, guestReplyMs);
+        const guest = await dialled(agent, Number(params.port), signal);
+        try {
+          if (signal.aborted) throw signal.reason;
+          // Only now, so that a request without an upgrade, which a client repeats to learn why it was refused, learns that.
+          sockets.check(request);
+          if (guest.destroyed)
+            throw new CapsuleError("agent_error", `the server on port ${params.port} reset the connection`);
+          const connection = sockets.accept(request, reply, params.id, { silent: true });
+          recordStart(audit, request, params.port);
+          connection.handle(new TcpRelay(connection, guest, () => noteActivity(identity.teamId, params.id)));
+          await connection.closed;
+        } finally {
+          guest.destroy();
+        }
+      });
+    },
+  );
+
+  function noteActivity(teamId: string, id: string): void {
+    try {
+      capsules.ping(teamId, id);
+    } catch {
+      // It is being paused or destroyed, which ends the connection.
+    }
+  }
+}
+
+/** Rejects with "port_closed" and the ports that are listened on. */
+async function dialled(agent: NetworkVerbs, port: number, signal: AbortSignal): Promise<Duplex> {
+  try {
+    return await agent.dial(port, signal);
+  } catch (error) {
+    if (!(error instanceof AgentFailure && error.failure === "not_found")) throw error;
+    const listening = await agent.ports(signal);
+    const ports = [...new Set(listening.map((each) => each.port))];
+    throw new CapsuleError("port_closed", `nothing listens on port ${port} in the capsule`, { details: { ports } });
+  }
+}
