@@ -48,6 +48,23 @@ function failed(ended: Ended, code: number, pattern: RegExp): void {
   assert.match(ended.stderr, pattern);
 }
 
+test(
+  "stats prints the newest use of each running capsule, and create takes the size of the disk",
+  deadline,
+  async () => {
+    const made = await json("create", "--disk", "5G");
+    assert.equal(made.disk_mb, 5_120);
+    const [head, ...rows] = (await ok("stats", made.id, id)).trim().split("\n");
+    assert.match(head!, /^ID +NAME +STATUS +CPU +MEMORY +DISK$/);
+    assert.deepEqual(
+      rows.map((row) => row.split(" ")[0]),
+      [made.id, id],
+    );
+    assert.equal((await json("stats", made.id)).id, made.id);
+    await ok("rm", made.id);
+  },
+);
+
 test("create, ls and rm print ids, or whole capsules with --json", deadline, async () => {
   const made = await json(
     "create",
