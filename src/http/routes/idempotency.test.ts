@@ -125,7 +125,8 @@ describe("Idempotency-Key", () => {
 
   test("is not accepted with a body that takes long to compare, and is checked behind the body's capsule", async () => {
     const api = new Api();
-    for (const many of [Array(20_001).fill(0), Object.fromEntries(Array.from({ length: 20_001 }, (_, i) => [i, 0]))]) {
+    const fields = Object.fromEntries(Array.from({ length: 19_500 }, (_, i) => [i, 0]));
+    for (const many of [Array(20_001).fill(0), [fields, ...Array(501).fill(0)]]) {
       const reply = await create(api, "k1", { json: { many } });
       assert.deepEqual([reply.status, reply.json.error.details], [400, { field: "idempotency-key" }]);
     }
