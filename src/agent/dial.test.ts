@@ -163,6 +163,16 @@ describe("DIAL", () => {
     assert.equal((error as NodeJS.ErrnoException).code, "ECONNRESET");
   });
 
+  it("heeds its signal only until the server accepts", async () => {
+    await using echo = await serving((socket) => socket.pipe(socket));
+    const controller = new AbortController();
+    const connection = await agent.dial(echo.port, controller.signal);
+    controller.abort(new Error("too late"));
+    connection.end("still here");
+    assert.equal((await all(connection)).toString(), "still here");
+    await assert.rejects(agent.dial(echo.port, controller.signal), /too late/);
+  });
+
   it("finds a server on ::1 alone", async () => {
     await using six = await serving((socket) => socket.end("six"), "::1");
     assert.equal((await all(await agent.dial(six.port))).toString(), "six");

@@ -33,11 +33,19 @@ export class ConnectionReset extends CapsuleError {
   }
 }
 
-/** Resolves when the server has accepted. */
-export function dial(channel: Channel, port: number, signal?: AbortSignal): Promise<Duplex> {
-  return new Promise((resolve, reject) => {
-    new Dial(channel, port, resolve, reject).stream.cancelOn(signal);
-  });
+/** Resolves when the server has accepted. From then on the signal does nothing. */
+export async function dial(channel: Channel, port: number, signal?: AbortSignal): Promise<Duplex> {
+  const dialling = new AbortController();
+  const give = () => dialling.abort(signal?.reason);
+  if (signal?.aborted) give();
+  signal?.addEventListener("abort", give);
+  try {
+    return await new Promise((resolve, reject) => {
+      new Dial(channel, port, resolve, reject).stream.cancelOn(dialling.signal);
+    });
+  } finally {
+    signal?.removeEventListener("abort", give);
+  }
 }
 
 class Dial implements StreamHandler {
