@@ -51,6 +51,7 @@ gets one with a \`code\`, and then the socket closes. While a program does not r
 | 1003 | of \`ports/{port}/tcp\`: another text than \`end\` |
 | 1008 | the client reads too slowly |
 | 1011 | the guest stopped, rebooted or was lost; a connection to a port was reset |
+| 1013 | the incomplete messages and bodies of the team are as large as they may be |
 | 4400 | the first message could not be used |
 | 4401 | the key was revoked |
 | 4404 | the capsule was destroyed |

@@ -177,8 +177,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
-
-  registerRoutes(app, services, options, { authentication, tickets, signedUrls, inFlight, connections, turns });
+  const access = { authentication, tickets, signedUrls, inFlight, connections, turns, received };
+  registerRoutes(app, services, options, access);
   return app;
 }
 
@@ -196,6 +196,7 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
 
 interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight" | "turns"> {
   connections: ConnectionLimit;
+  received: ReceiveBudget;
 }
 
 /** Call when all hooks are added. */
@@ -203,13 +204,13 @@ function registerRoutes(
   app: App,
   services: Services,
   options: ServerOptions,
-  { connections, ...access }: Access,
+  { connections, received, ...access }: Access,
 ): void {
   const { limits, metrics, web } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
-  const sockets = new Sockets(services, limits, access.turns);
+  const sockets = new Sockets(services, limits, { turns: access.turns, received });
   sockets.attachTo(app);
   registerSections(app, {
     ...access,

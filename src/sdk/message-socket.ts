@@ -170,6 +170,7 @@ const meanings: Record<number, ErrorCode> = {
   [closeCodes.silent]: "request_timeout",
   [closeCodes.paused]: "invalid_state",
   [closeCodes.broken]: "agent_error",
+  [closeCodes.busy]: "quota_exceeded",
 };
 
 /** The error for an unexpected close. `said`: the service's last error message; `fallback`: its code. */

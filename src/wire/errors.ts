@@ -70,6 +70,7 @@ export const closeCodes = {
   unacceptable: 1003,
   tooSlow: 1008,
   broken: 1011,
+  busy: 1013,
   badMessage: 4400,
   revoked: 4401,
   destroyed: 4404,

@@ -140,7 +140,7 @@ const fixedLimits = {
   keyless_connections_per_16_max: "open connections of one IPv4 /16 or IPv6 /48 network that have shown no valid key",
   body_max_sec: "longest arrival of a JSON body",
   team_received_max_bytes:
-    "JSON bodies of one team, or of all clients without a key, that have arrived in part or are not parsed yet",
+    "JSON bodies and WebSocket messages of one team, or of all clients without a key, that are incomplete or wait for their turn",
   json_values_max: "values of a JSON body, or of a WebSocket's message, names of fields included",
   open_body_max_bytes: "JSON body of a request to an endpoint without a key",
   form_max_bytes: "fields and headers of an upload's form, without the file",

@@ -7,11 +7,13 @@ import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
 import type { RunEnd } from "../../capsules/runs.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
+import type { AnswerCharge } from "../access/answer-budget.ts";
 import type { MessageTurns } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { hasTooManyValues, jsonValuesMax } from "../json-values.ts";
 import { describeError } from "../log.ts";
 import { type Message, MessageLine } from "./message-line.ts";
+import { unfinishedBytes } from "./unfinished.ts";
 
 /** The code of a WebSocket whose client sent no close frame. */
 const brokenOff = 1006;
@@ -21,6 +23,8 @@ const pausedPingMs = 5_000;
 const commandNotFound = "command_not_found";
 /** Flow control keeps output far below this. Only error messages to a client that does not read can exceed it. */
 export const unsentMaxBytes = 8 * 1024 * 1024;
+/** Time for a client to read why it is refused, while nothing of it is read. */
+const refusedMs = 1_000;
 /** When a run ends, its agent fails too, before or after. An agent error waits this long for the end of the run. */
 const runEndGraceMs = 2_000;
 
@@ -46,6 +50,8 @@ export interface ConnectionOptions {
   teamId: string;
   turns: TeamTurns;
   messageTurns: MessageTurns;
+  /** For what is held of messages that have not been handled. */
+  charge: AnswerCharge;
 }
 
 /** Why a client is not read: its program does not read its input, or a message of it waits for a turn. */
@@ -64,12 +70,17 @@ export class Connection {
   #isResponsive = true;
   #failTimer: NodeJS.Timeout | undefined;
   #onDrained: (() => void) | undefined;
+  /** ws holds nothing of it any more. */
+  #isGone = false;
+  readonly #charge: AnswerCharge;
+  #chargedBytes = 0;
   readonly #closed = Promise.withResolvers<void>();
 
-  constructor({ socket, transport, mark, log, ...line }: ConnectionOptions) {
+  constructor({ socket, transport, mark, log, charge, ...line }: ConnectionOptions) {
     this.#socket = socket;
     this.#log = log;
     this.#mark = mark;
+    this.#charge = charge;
     this.#keepalive = setInterval(() => this.#checkAlive(), keepaliveMs);
     socket.on("pong", () => {
       this.#isResponsive = true;
@@ -79,15 +90,19 @@ export class Connection {
       handle: (message) => this.#handle(message),
       hold: () => this.pause("turn"),
       release: () => this.resume("turn"),
+      onHandled: () => this.weigh(),
     });
     socket.on("message", (data: RawData, isBinary: boolean) => {
       this.#isResponsive = true;
       this.#messages.take({ data: data as Buffer, isBinary });
+      this.weigh();
     });
     socket.on("error", () => {}); // "close" follows
     socket.on("close", (code) => {
+      this.#isGone = true;
       if (code === brokenOff) this.#end();
       else this.#messages.finish(() => this.#end());
+      this.#releaseGone();
     });
   }
 
@@ -202,6 +217,24 @@ export class Connection {
     this.#socket.resume();
   }
 
+  /** Charges the team for what is held of its messages; call when a part of one has arrived. Beyond the budget the socket is closed. */
+  weigh(): void {
+    const bytes = unfinishedBytes(this.#socket) + this.#messages.heldBytes;
+    try {
+      this.#charge.add(bytes - this.#chargedBytes);
+      this.#chargedBytes = bytes;
+    } catch {
+      this.close(closeCodes.busy, "the team's unfinished messages and bodies are as large as they may be");
+      this.#socket.pause(); // no further byte is held
+      setTimeout(() => this.#socket.terminate(), refusedMs).unref();
+    }
+  }
+
+  /** When neither ws nor the line holds anything. */
+  #releaseGone(): void {
+    if (this.#isGone && !this.#isOpen) this.#charge.release();
+  }
+
   #noteWritten(onWritten?: () => void): void {
     onWritten?.();
     if (this.isBehind || !this.#isOpen) return;
@@ -250,6 +283,7 @@ export class Connection {
     clearTimeout(this.#failTimer);
     this.#handlers?.onClosed();
     this.#closed.resolve();
+    this.#releaseGone();
   }
 }
 

@@ -4,6 +4,7 @@
  * Messages of the last chunk that was read arrive nevertheless, and wait behind it.
  */
 import { binaryUnits, type MessageTurns, textUnits, turnUnits } from "../access/message-turns.ts";
+import { pieceMinBytes } from "../access/receive-budget.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 
 /** A smaller message costs less than a request without a body. */
@@ -24,6 +25,8 @@ export interface MessageLineOptions {
   /** Called when the client is to be read no more, and when it is to be read again. */
   hold(): void;
   release(): void;
+  /** Called when a message has been handled. */
+  onHandled?(): void;
 }
 
 export class MessageLine {
@@ -31,6 +34,7 @@ export class MessageLine {
   /** The first one is being handled, or will be in a turn of its own. */
   #waiting: Message[] = [];
   #isHeld = false;
+  #heldBytes = 0;
   #isClosed = false;
   #isFinishing = false;
 
@@ -38,9 +42,15 @@ export class MessageLine {
     this.#options = options;
   }
 
+  /** Memory of the messages that wait. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
   take(message: Message): void {
     if (this.#isClosed) return;
     this.#waiting.push(message);
+    this.#heldBytes += weightOf(message);
     if (this.#waiting.length === 1) this.#enter(message);
   }
 
@@ -61,6 +71,7 @@ export class MessageLine {
       messageTurns.enter(teamId, unitsOf(message), undefined, () => {
         if (this.#isClosed) return;
         handle(message);
+        this.#noteHandled(message);
         setImmediate(next);
       });
     };
@@ -71,6 +82,7 @@ export class MessageLine {
   close(): void {
     this.#isClosed = true;
     this.#waiting = [];
+    this.#heldBytes = 0;
   }
 
   #enter(message: Message): void {
@@ -89,6 +101,7 @@ export class MessageLine {
     if (this.#isClosed || this.#isFinishing) return;
     this.#options.handle(message);
     this.#waiting.shift();
+    this.#noteHandled(message);
     const [next] = this.#waiting;
     if (next !== undefined) {
       setImmediate(() => this.#enter(next));
@@ -97,6 +110,15 @@ export class MessageLine {
       this.#options.release();
     }
   }
+
+  #noteHandled(message: Message): void {
+    if (!this.#isClosed) this.#heldBytes -= weightOf(message);
+    this.#options.onHandled?.();
+  }
+}
+
+function weightOf({ data }: Message): number {
+  return data.length + pieceMinBytes;
 }
 
 function unitsOf({ data, isBinary }: Message): number {

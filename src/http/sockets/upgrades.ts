@@ -10,6 +10,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import { MessageTurns } from "../access/message-turns.ts";
+import type { ReceiveBudget } from "../access/receive-budget.ts";
 import type { TeamTurns } from "../access/team-turns.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
@@ -17,6 +18,7 @@ import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
 import { Connection, type ErrorMark } from "./connection.ts";
+import { fragmentsMax } from "./unfinished.ts";
 
 /** The reason, in `details`, where only an upgrade is missing. */
 const upgradeRequired = "upgrade_required";
@@ -32,25 +34,33 @@ export function socketMessages(client: TSchema | undefined, server: TSchema) {
   };
 }
 
+interface SocketBounds {
+  turns: TeamTurns;
+  received: ReceiveBudget;
+}
+
 export class Sockets {
   readonly #services: Pick<Services, "capsules" | "teams">;
   readonly #limits: Limits;
   readonly #turns: TeamTurns;
+  readonly #received: ReceiveBudget;
   readonly #messageTurns = new MessageTurns();
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
   readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
 
-  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits, turns: TeamTurns) {
+  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits, { turns, received }: SocketBounds) {
     this.#services = services;
     this.#limits = limits;
     this.#turns = turns;
+    this.#received = received;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: true,
       perMessageDeflate: false,
       // One message or ping of a client in a turn of the event loop: 64 KiB hold some 9,000.
       allowSynchronousEvents: false,
+      maxFragments: fragmentsMax,
       maxPayload: limits.socket_message_max_bytes,
     });
   }
@@ -116,7 +126,9 @@ export class Sockets {
     const connection = new Connection({
       ...{ socket: accepted, transport: socket, mark, log, teamId, turns: this.#turns },
       messageTurns: this.#messageTurns,
+      charge: this.#received.open(teamId),
     });
+    socket.on("data", () => connection.weigh()); // behind the listener of ws
     const unsubscribes = [
       capsules.onEnd(capsuleId, (end) => connection.runEnded(end)),
       teams.onRevoked(identity.keyId, () => connection.fail("the API key is no longer valid", closeCodes.revoked)),
