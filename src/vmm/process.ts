@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import type { Socket } from "node:net";
-import { setPriority } from "node:os";
+import { constants, getPriority, setPriority } from "node:os";
 import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
@@ -30,8 +30,9 @@ export function newNonce(): string {
   return randomBytes(16).toString("hex");
 }
 
-/** Guests run at a lower priority than the service, and at the same priority among each other. */
+/** By this, guests run at a lower priority than the service, and at the same priority among each other. */
 const niceness = 5;
+const leastPriority = constants.priority.PRIORITY_LOW;
 
 /**
  * The read part of a command line. A process can make its own hundreds of MiB long, by prctl(PR_SET_MM). A VM's name is well
@@ -87,7 +88,7 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
 export function yieldToService(pid: number | undefined): void {
   killFirst(pid);
   try {
-    if (pid !== undefined) setPriority(pid, niceness);
+    if (pid !== undefined) setPriority(pid, Math.min(getPriority() + niceness, leastPriority));
   } catch {} // the process has ended already
 }
 
