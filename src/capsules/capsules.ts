@@ -19,7 +19,7 @@ import { type CreateRequest, newRow } from "./new-row.ts";
 import { originOf } from "./origin.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
-import { type Resolved, resolveTemplate } from "./resolved.ts";
+import { type Resolved, requireGrowth, resolveTemplate } from "./resolved.ts";
 import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
 import { changesNothing, encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
@@ -82,8 +82,10 @@ export class Capsules {
     requireSmall(envs);
     const name = request.name ?? null;
     this.#requireFree(teamId, name);
+    const first = this.#resolve(teamId, request);
+    if (first.isGrown) await requireGrowth(this.#options, teamId, request.template, first);
     using stack = new DisposableStack();
-    const admitted = stack.use(await host.admitStart(teamId, this.#resolve(teamId, request).memoryMb));
+    const admitted = stack.use(await host.admitStart(teamId, first.memoryMb));
     const { storage, vcpus, memoryMb, diskMb, isGrown } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     this.#requireFree(teamId, name); // again: another capsule may have taken it meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });

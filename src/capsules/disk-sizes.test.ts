@@ -35,7 +35,7 @@ describe("the size of a disk", () => {
   it("cannot be larger than that of a template whose agent cannot make it so", async () => {
     const host = new FakeHost();
     const service = fakeService({ host });
-    host.canGrow = false;
+    host.capturesGrow = false;
     await service.templates.capture(service.team, {
       ...{ capsuleId: await running(service), name: "old", overwrite: false },
     });
@@ -44,6 +44,16 @@ describe("the size of a disk", () => {
     assert.deepEqual(service.capsules.list(service.team), []);
     const same = await service.capsules.create(service.team, asked({ template: "old", diskMb: 4_096 }));
     assert.equal(same.diskMb, 4_096);
+  });
+
+  it("cannot be larger than that of an image whose agent cannot make it so; the quota is asked first", async () => {
+    const service = fakeService({ quotas: { capsules: 1 } });
+    service.host.imagesGrow = false;
+    await assert.rejects(service.capsules.create(service.team, asked({ diskMb: 4_097 })), { code: "conflict" });
+    assert.deepEqual(service.capsules.list(service.team), []);
+    assert.deepEqual([service.host.admitted, service.host.owners], [0, []], "nothing was begun");
+    await running(service);
+    await assert.rejects(service.capsules.create(service.team, asked({ diskMb: 4_097 })), { code: "quota_exceeded" });
   });
 
   it("of rows of an earlier release is that of their own files", async () => {

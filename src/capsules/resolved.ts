@@ -3,6 +3,7 @@ import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { CreateRequest } from "./new-row.ts";
+import type { Quotas } from "./quotas.ts";
 
 export interface Resolved {
   /** Null: a built-in image. */
@@ -35,10 +36,27 @@ export function resolveTemplate(
     throw new CapsuleError("invalid_request", message, { details: { field: "disk_mb" } });
   }
   const isGrown = diskMb > least;
-  if (isGrown && found?.canGrow === 0) {
-    const message = `template ${template} was made by an earlier release, and its disk cannot be made larger than ${least} MiB`;
-    throw new CapsuleError("conflict", message);
-  }
+  if (isGrown && found?.canGrow === 0) throw tooOld(template);
   if (found === undefined) return { storage: null, vcpus, memoryMb, diskMb, isGrown };
   return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb, diskMb, isGrown };
+}
+
+/**
+ * For a disk that is to be larger. Throws CapsuleError: "conflict" when the agent of the built-in image cannot make it so,
+ * "quota_exceeded" before a base is made to find that out, and what the host says when it can make none.
+ */
+export async function requireGrowth(
+  { host, quotas }: { host: Pick<Host, "canGrow">; quotas: Pick<Quotas, "requireCreate"> },
+  teamId: string,
+  template: string,
+  { storage, ...shape }: Resolved,
+): Promise<void> {
+  if (storage !== null) return;
+  quotas.requireCreate(teamId, shape);
+  if (!(await host.canGrow(template, shape, { owner: teamId }))) throw tooOld(template);
+}
+
+function tooOld(template: string): CapsuleError {
+  const message = `template ${template} was made by an earlier release, and its disk cannot be made larger`;
+  return new CapsuleError("conflict", message);
 }

@@ -121,6 +121,8 @@ export interface Host {
   images(): readonly BuiltIn[];
   /** Makes the base for this shape if there is none. */
   prepare(origin: Origin, shape: Shape): Promise<void>;
+  /** Whether disks of a built-in image can be made larger; when that is not known, this waits for the base of the shape. */
+  canGrow(image: string, shape: Shape, turn: Turn): Promise<boolean>;
 
   /**
    * Sets memory aside for the start of a new capsule of this owner. Throws CapsuleError("no_capacity") when the machine has

@@ -1,8 +1,6 @@
 /** The Host of this machine: folders, VMs and agents put together. host.ts has the contract of each call. */
-import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { diskBytesOf } from "../vmm/qcow2.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
@@ -14,9 +12,9 @@ import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpoint
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
-import { checkpointName, diskName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName, fileNames } from "./disk/checkpoint-folder.ts";
-import { dropAside } from "./disk/disk-layer.ts";
+import { checkpointName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { diffName } from "./disk/checkpoint-folder.ts";
+import { diskMbIn, dropAside } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import { LostFound } from "./disk/lost-found.ts";
@@ -117,6 +115,10 @@ export class LocalHost implements Host {
     return this.#templates.prepare(origin, shape);
   }
 
+  canGrow(image: string, shape: Shape, turn: Turn): Promise<boolean> {
+    return this.#templates.canGrow(image, shape, turn);
+  }
+
   admitStart(owner: string, memoryMb: number): Promise<Admitted> {
     return this.admission.admitNew(owner, memoryMb, this.#warm.reserved);
   }
@@ -127,9 +129,7 @@ export class LocalHost implements Host {
   }
 
   diskMb(kind: SavedKind, name: string): number | undefined {
-    const ofCapsule = () => join(this.#paths.capsule(name), diskName);
-    const file = kind === "capsules" ? ofCapsule() : join(this.#paths.template(name), fileNames.disk);
-    return existsSync(file) ? Math.floor(diskBytesOf(file) / 2 ** 20) : undefined;
+    return diskMbIn(kind === "capsules" ? this.#paths.capsule(name) : this.#paths.template(name));
   }
 
   diskBytes(id: string): Promise<number> {

@@ -115,6 +115,13 @@ export class FakeHost implements Host {
 
   async prepare(): Promise<void> {}
 
+  /** The images' agents can make file systems larger. */
+  imagesGrow = true;
+
+  async canGrow(): Promise<boolean> {
+    return this.imagesGrow;
+  }
+
   async admitStart(): Promise<Admitted> {
     return this.#admit();
   }
@@ -255,14 +262,14 @@ export class FakeHost implements Host {
   }
 
   /** The agents of captured guests can make their file systems larger. */
-  canGrow = true;
+  capturesGrow = true;
 
   async capture(guest: Guest, storage: string): Promise<Captured> {
     await this.moment();
     if (!this.#mine(guest).isStopped) throw new Error(`guest ${guest.id} is captured before it was saved`);
     this.before("capture", guest.id);
     this.templates.set(storage, { vcpus: 1, memoryMb: 512 });
-    return { sizeBytes: 5_000, canGrow: this.canGrow };
+    return { sizeBytes: 5_000, canGrow: this.capturesGrow };
   }
 
   abandon(guest: Guest): void {

@@ -11,6 +11,7 @@
 import { existsSync } from "node:fs";
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { diskBytesOf } from "../../vmm/qcow2.ts";
 import { copySparse } from "../../vmm/sparse-copy.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { unlessAborted } from "../deadline.ts";
@@ -22,6 +23,15 @@ import { type DiskLayer, encodeManifest, type Manifest } from "./manifest.ts";
 
 /** Units to which archives and other file systems cut times off. */
 const timeUnits = [1n, 100n, 1_000n, 1_000_000n, 1_000_000_000n];
+
+/** Size of the guest's disk in the folder of a capsule or template, MiB, as its header says; undefined: none that can be read. */
+export function diskMbIn(folder: string): number | undefined {
+  try {
+    return Math.floor(diskBytesOf(join(folder, diskName)) / 2 ** 20) || undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 /** Throws CapsuleError("conflict") when the layer was changed after the memory was saved. */
 export function requireSameLayer(folder: string, { diskLayer }: Pick<Manifest, "diskLayer">, what: string): void {

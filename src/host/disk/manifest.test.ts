@@ -56,6 +56,13 @@ test("a manifest is read as it was written, and its fields have these names", ()
   assert.deepEqual(read, { ...newManifest(saved, { state: { bytes: 3, sha256 } }), createdAt: created_at });
 });
 
+test("a base says whether its agent can make a disk larger; what others say is left out", () => {
+  const of = (agent: object) =>
+    decodeManifest({ ...encodeManifest(newManifest(saved, { state: { bytes: 3 } })), agent }).agent;
+  assert.deepEqual(of({ protocol: 1, grows: false }), { protocol: 1, grows: false });
+  assert.deepEqual(of({ protocol: 1, grows: "yes" }), { protocol: 1 });
+});
+
 test("a machine whose build of QEMU is not known can be restored by every build of its version", () => {
   const { qemuBuild: _, ...unknown } = machine;
   const value = encodeManifest(newManifest({ ...saved, machine: unknown }, { state: { bytes: 3 } }));

@@ -8,7 +8,8 @@
  *   epoch       1
  *   frozen      whether the user's processes were frozen
  *   machine     vcpus, memory_mb, accelerator, cpu, qemu, qemu_build, cpu_features, tsc_khz, devices
- *   agent       protocol: the version of the agent protocol in the saved memory
+ *   agent       protocol: the version of the agent protocol in the saved memory; of a base also grows: whether the agent can make
+ *               the root file system larger
  *   layers      the disk below, bottom first: kind, key and sha256 of each
  *   disk_layer  size and mtime of a paused capsule's disk layer, which lies outside the checkpoint; null in bases and templates
  *   created_at  ISO 8601
@@ -50,7 +51,8 @@ export interface Saved {
   /** Null in bases, templates and format 1. */
   revision: number | null;
   machine: Machine;
-  agent: { protocol: number };
+  /** `grows`: of bases, whether it can make the root file system larger; not recorded by earlier releases. */
+  agent: { protocol: number; grows?: boolean };
   /** Bottom first. */
   layers: Layer[];
   /** Null in format 1: not recorded. */
@@ -154,7 +156,7 @@ function diskLayerOf(value: unknown): DiskLayer | null {
 function agentOf(value: unknown): Manifest["agent"] {
   if (value === undefined) return { protocol: unrecordedProtocol };
   if (!isObject(value) || !isCount(value.protocol)) throw new Error("its agent has no protocol");
-  return { protocol: value.protocol };
+  return { protocol: value.protocol, ...(typeof value.grows === "boolean" ? { grows: value.grows } : {}) };
 }
 
 function timeOf(value: unknown): string {

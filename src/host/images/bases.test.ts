@@ -9,7 +9,7 @@ import { waitFor } from "../../../test/wait-for.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { FairSlots } from "../capacity/fair-slots.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
-import { imageLayer } from "../disk/manifest.ts";
+import { imageLayer, type Saved } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { type References, readReferences } from "../disk/references.ts";
 import { BaseTrimmer, surplus } from "./base-trimmer.ts";
@@ -17,6 +17,7 @@ import { Bases, keyOf, lineOfBases } from "./bases.ts";
 import type { Image } from "./images.ts";
 
 const name = "minimal";
+const shape = { vcpus: 1, memoryMb: 512 };
 const hashOf = (build: number) => String(build).repeat(64);
 const current = { name, hash: hashOf(5) } as Image;
 
@@ -66,21 +67,24 @@ describe("a base that exists", () => {
   };
   const key = keyOf(image, machine, "");
 
-  async function save(name: string): Promise<string> {
+  async function save(name: string, agent: Saved["agent"] = { protocol: 1, grows: true }): Promise<string> {
     const folder = paths.base(name);
     await mkdir(folder);
     await writeFile(join(folder, "state"), "devices");
     const layers = [imageLayer(image.name, image.hash, null)];
-    const saved = { kind: "base", machine, layers, agent: { protocol: 1 }, revision: null, diskLayer: null } as const;
+    const saved = { kind: "base", machine, layers, agent, revision: null, diskLayer: null } as const;
     await writeManifest(folder, { ...saved, frozen: true }, ["state"], { hashAll: true });
     return folder;
   }
 
-  function find(tscKhz: number, isSound = (_folder: string) => true) {
+  function basesOf(tscKhz: number, isSound = (_folder: string) => true) {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
     const line = { run: () => Promise.reject(new Error("another is made")) };
-    const bases = new Bases({ paths, images: { current: [image] }, spare: 8, line, vmm, isSound } as never);
-    return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, { owner: "a" });
+    return new Bases({ paths, images: { current: [image] }, spare: 8, line, vmm, isSound } as never);
+  }
+
+  function find(...of: Parameters<typeof basesOf>) {
+    return basesOf(...of).ensure(image, { vcpus: 1, memoryMb: 512 }, { owner: "a" });
   }
 
   test("is used unless it was found damaged or the time stamp counter has another rate now; then another is made", async () => {
@@ -93,9 +97,22 @@ describe("a base that exists", () => {
     );
   });
 
+  test("tells whether its image's agent can make a disk larger; one that does not say it is not used", async () => {
+    for (const grows of [true, false]) {
+      await save(`${key}-again-${grows}`, { protocol: 1, grows });
+      const bases = basesOf(2_000_000);
+      assert.equal(bases.canGrow(image), undefined);
+      using _base = await bases.ensure(image, shape, { owner: "a" });
+      assert.equal(bases.canGrow(image), grows);
+      await rm(paths.base(`${key}-again-${grows}`), { recursive: true });
+    }
+    await save(key, { protocol: 1 });
+    await assert.rejects(find(2_000_000), /another is made/);
+  });
+
   test("is used before the one that it replaced, whatever their names, also after a restart", async () => {
     const names = [key, `${key}-again-2`, `${key}-again-1`];
-    const [first, second, third] = (await Promise.all(names.map(save))) as [string, string, string];
+    const [first, second, third] = (await Promise.all(names.map((each) => save(each)))) as [string, string, string];
     const date = (seconds: number[]) =>
       Promise.all([first, second, third].map((folder, index) => utimes(folder, seconds[index]!, seconds[index]!)));
     await date([1, 2, 3]);
@@ -173,8 +190,6 @@ function unbootable(options: object = {}) {
   };
   return { made, bases: new Bases({ ...own, ...options } as never) };
 }
-
-const shape = { vcpus: 1, memoryMb: 512 };
 
 test("each owner that needs a base has its own turn to make it, and one only", async () => {
   const owners: string[] = [];
@@ -270,7 +285,7 @@ describe("before a base is made", () => {
       kind: "base",
       machine: own,
       layers,
-      agent: { protocol: 1 },
+      agent: { protocol: 1, grows: true },
       revision: null,
       diskLayer: null,
     } as const;

@@ -78,6 +78,8 @@ export class Bases {
   /** By owner and key: each owner that needs a base waits for its own turn to make it. */
   readonly #waiting = new Map<string, Waiting>();
   readonly #ready = new Map<string, Parent>();
+  /** By the hash of an image, whether its agent can make the root file system larger. */
+  readonly #growing = new Map<string, boolean>();
 
   constructor(options: BasesOptions) {
     this.#options = options;
@@ -104,6 +106,11 @@ export class Bases {
     const key = keyOf(image, machine, vmm.kernelOptions);
     const base = this.#usable(key) ?? (await this.#waitFor(key, image, machine, turn));
     return Object.assign(this.#trimmer.use(basename(base.folder), turn.owner), base);
+  }
+
+  /** Whether the agent of an image can make its root file system larger; undefined: no base of it was used yet. */
+  canGrow({ hash }: Pick<Image, "hash">): boolean | undefined {
+    return this.#growing.get(hash);
   }
 
   /** Removes the bases of older builds of the image or QEMU, and those beyond the spare ones, that no capsule needs. */
@@ -163,8 +170,8 @@ export class Bases {
   }
 
   /**
-   * The newest undamaged base of this key whose guest knows this machine's rate of the time stamp counter. Others stay for their
-   * capsules, and another folder is made.
+   * The newest undamaged base of this key whose guest knows this machine's rate of the time stamp counter, and whose agent's
+   * abilities are recorded. Others stay for their capsules, and another folder is made.
    */
   async #find(key: string, { tscKhz }: Machine): Promise<Parent | undefined> {
     const { paths, isSound } = this.#options;
@@ -173,7 +180,7 @@ export class Bases {
       if (!isSound(folder) || this.#trimmer.isBeingRemoved(name)) continue;
       using _use = this.#trimmer.use(name);
       const manifest = await openCheckpoint(folder).catch(() => undefined);
-      if (manifest === undefined || !isSameRate(manifest.machine.tscKhz, tscKhz)) continue;
+      if (manifest?.agent.grows === undefined || !isSameRate(manifest.machine.tscKhz, tscKhz)) continue;
       await utimes(folder, new Date(), new Date());
       return this.#keep(key, { folder, manifest });
     }
@@ -195,6 +202,7 @@ export class Bases {
 
   #keep(key: string, base: Parent): Parent {
     this.#ready.set(key, base);
+    this.#growing.set(base.manifest.image.hash, base.manifest.agent.grows === true);
     return base;
   }
 
@@ -221,7 +229,13 @@ export class Bases {
       await flattenMemory(zero, diff, join(folder, fileNames.memory));
       await Promise.all([rm(zero), rm(diff), removeVm(folder)]);
       const layers = [imageLayer(image.name, image.hash, image.manifest.files["root.ext4"].sha256)];
-      const about = { machine, layers, agent: { protocol: agent.protocol }, revision: null, diskLayer: null };
+      const about = {
+        machine,
+        layers,
+        agent: { protocol: agent.protocol, grows: agent.canGrow },
+        revision: null,
+        diskLayer: null,
+      };
       const saved = { ...about, kind: "base", frozen: true } as const;
       const manifest = await writeManifest(folder, saved, [fileNames.state, fileNames.memory, fileNames.disk], {
         hashAll: true,

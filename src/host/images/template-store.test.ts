@@ -12,7 +12,7 @@ const shape = { vcpus: 1, memoryMb: 256 };
 const origin = { kind: "base", name: "minimal" } as const;
 
 /** `reading`: the hashes of the copy of QEMU are computed until it resolves. */
-function store(t: TestContext, reading: Promise<void>) {
+function store(t: TestContext, reading: Promise<void>, canGrow?: boolean) {
   const data = mkdtempSync(join(tmpdir(), "template-store-"));
   t.after(() => rmSync(data, { recursive: true }));
   const done: string[] = [];
@@ -25,8 +25,9 @@ function store(t: TestContext, reading: Promise<void>) {
       return machine;
     },
   };
-  const parent = { [Symbol.dispose]() {} };
+  const parent = { manifest: { agent: { grows: true } }, [Symbol.dispose]() {} };
   const bases = {
+    canGrow: () => canGrow,
     ensure: async () => {
       done.push("asked for the base");
       return parent;
@@ -52,4 +53,14 @@ test("a damaged copy of QEMU refuses the create before it waits in any line", as
   const { templates, done } = store(t, Promise.reject(new Error("other bytes than were copied")));
   await assert.rejects(templates.find(origin, shape, { owner: "a team" }), /other bytes/);
   assert.deepEqual(done, ["read QEMU of 1 × 256"]);
+});
+
+test("whether an image's disks can be made larger is known, or its base is asked for", async (t) => {
+  const known = store(t, Promise.resolve(), false);
+  assert.equal(await known.templates.canGrow("minimal", shape, { owner: "a team" }), false);
+  assert.deepEqual(known.done, []);
+  const unknown = store(t, Promise.resolve());
+  assert.equal(await unknown.templates.canGrow("minimal", shape, { owner: "a team" }), true);
+  assert.deepEqual(unknown.done, ["read QEMU of 1 × 256", "asked for the base"]);
+  await assert.rejects(unknown.templates.canGrow("none", shape, { owner: "a team" }), { code: "not_found" });
 });

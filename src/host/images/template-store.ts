@@ -46,6 +46,18 @@ export class TemplateStore {
     return { folder, manifest, [Symbol.dispose]: () => {} };
   }
 
+  /**
+   * Whether the agent of a built-in image can make its root file system larger. While no base of the image was used, this waits for
+   * that of the shape. Throws as `find`.
+   */
+  async canGrow(name: string, shape: Shape, turn: Turn): Promise<boolean> {
+    const image = this.#images.named(name);
+    const known = image === undefined ? undefined : this.#bases.canGrow(image);
+    if (known !== undefined) return known;
+    using parent = await this.find({ kind: "base", name }, shape, turn);
+    return parent.manifest.agent.grows === true;
+  }
+
   /** Makes the base that is missing for capsules of this origin and shape, if any. Throws as `find`. */
   async prepare(origin: Origin, shape: Shape): Promise<void> {
     using _parent = await this.find(origin, shape, { owner: serviceOwner });
