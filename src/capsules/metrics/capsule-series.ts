@@ -18,9 +18,16 @@ const bytesPerMb = 2 ** 20;
 const width = 6;
 const hourOfPoints = 360;
 
+/** The machine of a run; a guest that says more is not believed. */
+export interface RunShape {
+  vcpus: number;
+  memoryMb: number;
+  diskMb: number;
+}
+
 interface Run {
   guest: Guest;
-  vcpus: number;
+  shape: RunShape;
   /** At the last point, or the begin of the run. */
   cpuMs: number;
   ticks: number;
@@ -44,12 +51,13 @@ export class CapsuleSeries {
     return this.#run !== undefined;
   }
 
-  begin(guest: Guest, vcpus: number): void {
+  begin(guest: Guest, { vcpus, memoryMb, diskMb }: RunShape): void {
     this.end();
     const cpuMs = guest.cpuMs();
     if (cpuMs === undefined) return;
     const over = new AbortController();
-    this.#run = { ...{ guest, vcpus, cpuMs, over }, ticks: this.#clock.ticks(), usage: undefined, shown: undefined };
+    const shape = { vcpus, memoryMb, diskMb };
+    this.#run = { ...{ guest, shape, cpuMs, over }, ticks: this.#clock.ticks(), usage: undefined, shown: undefined };
   }
 
   end(): void {
@@ -85,17 +93,23 @@ export class CapsuleSeries {
     const at = this.#clock.now();
     const cpuPct = Math.max(0, ((cpuMs - run.cpuMs) / spanMs) * 100);
     if (run.usage === undefined || cpuPct >= idlePct) await ask(run);
-    const { usage } = run;
-    const mb = (bytes: number | undefined) => (bytes === undefined ? null : Math.round(bytes / bytesPerMb));
+    const { usage, shape } = run;
     return {
       at,
       values: [
-        ...[Math.round(cpuPct * 10) / 10, run.vcpus],
-        ...[mb(usage?.memoryUsedBytes), mb(usage?.memoryTotalBytes)],
-        ...[mb(usage?.diskUsedBytes), mb(usage?.diskTotalBytes)],
+        ...[Math.round(cpuPct * 10) / 10, shape.vcpus],
+        ...inMb(usage?.memoryUsedBytes, usage?.memoryTotalBytes, shape.memoryMb),
+        ...inMb(usage?.diskUsedBytes, usage?.diskTotalBytes, shape.diskMb),
       ],
     };
   }
+}
+
+/** Used and total MiB, the total at most `mostMb`, and the used ones at most the total. */
+function inMb(usedBytes: number | undefined, totalBytes: number | undefined, mostMb: number): (number | null)[] {
+  if (usedBytes === undefined || totalBytes === undefined) return [null, null];
+  const totalMb = Math.min(Math.round(totalBytes / bytesPerMb), mostMb);
+  return [Math.min(Math.round(usedBytes / bytesPerMb), totalMb), totalMb];
 }
 
 /** An agent that lacks the verb, or does not answer, leaves what was known. */

@@ -60,6 +60,18 @@ describe("metrics of a capsule", () => {
     assert.deepEqual(point!.values, [50, 1, null, null, null, null]);
   });
 
+  it("believe a guest no more than it was given, and no use beyond that", async () => {
+    const service = fakeService();
+    const id = await running(service);
+    const most = Number.MAX_SAFE_INTEGER; // as 2^64 - 1 is decoded
+    agentOf(service, id).usageNow = async () => ({
+      ...{ memoryTotalBytes: most, memoryUsedBytes: most, diskTotalBytes: 100 << 20, diskUsedBytes: most },
+    });
+    await pass(service, id, 5_000);
+    const [point] = await service.metrics.ofCapsule(id, 10, 0);
+    assert.deepEqual(point!.values, [50, 1, 512, 512, 100, 100]);
+  });
+
   it("go on while the clock is set back, in the order in which they came", async () => {
     const service = fakeService();
     const id = await running(service);

@@ -91,12 +91,13 @@ export class Metrics implements RunPolicy {
 
   // ---- Runs
 
-  began({ id, vcpus }: Capsule): void {
+  began(row: Capsule): void {
+    const { id } = row;
     const guest = this.#options.runs.guest(id);
     if (guest === undefined || this.#isClosed) return;
     const series = this.#capsules.get(id) ?? new CapsuleSeries(this.#options.clock);
     this.#capsules.set(id, series);
-    series.begin(guest, vcpus);
+    series.begin(guest, row);
   }
 
   changed(): void {}
