@@ -19,11 +19,15 @@ export function onClosed(reply: FastifyReply, callback: () => void): void {
   else reply.raw.once("close", callback);
 }
 
-/** Aborts when the client disconnects or after `deadlineMs`. */
+/** Emitted by a response whose connection has become a WebSocket's; it never closes. */
+export const upgraded = Symbol("upgraded");
+
+/** Aborts when the client disconnects or after `deadlineMs`, until the connection has become a WebSocket's. */
 export function requestSignal(reply: FastifyReply, deadlineMs?: number): AbortSignal {
   const controller = new AbortController();
   const isLate = () => controller.abort(new CapsuleError("agent_error", "the guest did not answer in time"));
   const timer = deadlineMs === undefined ? undefined : setTimeout(isLate, deadlineMs);
+  reply.raw.once(upgraded, () => clearTimeout(timer));
   onClosed(reply, () => {
     clearTimeout(timer);
     if (!reply.raw.writableFinished) controller.abort(new Error("the client hung up"));

@@ -8,6 +8,7 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import { guestReplyMs } from "../client-gone.ts";
 
 const api = new Api({ port_connections_max: 2 });
 let port = 0;
@@ -137,6 +138,16 @@ describe("ports/{port}/tcp", () => {
     api.agent(id).servers.set(80, () => assert.fail("it was dialled"));
     assert.equal((await refusal("80", keys.blue)).status, 404);
     assert.equal((await refusal("80", "capk_none")).status, 401);
+  });
+
+  test("an open socket has no deadline of its request", async (t) => {
+    const begun = t.mock.method(globalThis, "setTimeout");
+    const ended = t.mock.method(globalThis, "clearTimeout");
+    await opened();
+    const cleared = new Set(ended.mock.calls.map((call) => call.arguments[0]));
+    const deadlines = begun.mock.calls.filter((call) => call.arguments[1] === guestReplyMs);
+    assert.ok(deadlines.length > 0);
+    for (const { result } of deadlines) assert.ok(cleared.has(result));
   });
 
   test("bytes that move count as activity", async () => {

@@ -12,6 +12,7 @@ import type { Limits } from "../../wire/limits.ts";
 import { MessageTurns } from "../access/message-turns.ts";
 import type { ReceiveBudget } from "../access/receive-budget.ts";
 import type { TeamTurns } from "../access/team-turns.ts";
+import { upgraded } from "../client-gone.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
 import type { App } from "../route.ts";
@@ -120,6 +121,7 @@ export class Sockets {
       accepted = webSocket;
     });
     if (accepted === undefined) throw new Error("the WebSocket was not accepted");
+    reply.raw.emit(upgraded);
     exemptFromStallWatch(socket);
     const { capsules, teams } = this.#services;
     const { teamId } = identity;
