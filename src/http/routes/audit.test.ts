@@ -95,6 +95,7 @@ describe("the audit log", () => {
     await doing(["file.chown", id, "/root/e", 204], "POST", `${path}/files/chown`, owner);
     await doing(["file.url", id, "GET /root/e", 200], "POST", `${path}/files/url`, { json: { path: "/root/e" } });
     await doing(["file.watch", id, "/root", 400], "GET", `${path}/files/watch?path=/root`); // no WebSocket
+    await doing(["port.connect", id, "80", 502], "GET", `${path}/ports/80/tcp`); // nothing listens
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
     const change = { json: { name: "web", labels: {}, other: 1 } };
     await doing(["capsule.update", id, "name, labels", 200], "PATCH", path, change);
