@@ -32,6 +32,11 @@ const others: [what: string, change: (machine: Saved) => object, reason: RegExp]
   ["processor", () => ({ cpu: "Opteron_G5" }), /saved on another machine: cpu Opteron_G5 there/],
 ];
 
+/** MiB of the root file system. */
+async function sizeOfRoot(capsule: TestCapsule): Promise<number> {
+  return Number(await capsule.sh("df --output=size -m / | tail -n 1"));
+}
+
 describe("capsule backup", () => {
   let folder: string;
   let server: Server;
@@ -50,21 +55,27 @@ describe("capsule backup", () => {
   test("paused and stopped capsules and templates are restored unchanged, others as error with a reason", {
     timeout,
   }, async () => {
-    const paused = await client.capsule();
+    const running = await client.capsule();
+    const disk_mb = (await running.view()).disk_mb + 1_024;
+    const paused = await client.capsule({ disk_mb });
+    const sizeMb = await sizeOfRoot(paused);
+    assert.ok(sizeMb > (await sizeOfRoot(running)));
     await startMemoryProcess(paused);
     const memory = await askMemoryProcess(paused, "change");
     await paused.sh("echo on-disk > /root/file");
     const view = await paused.pause();
-    const captured = await client.capsule();
+    const captured = await client.capsule({ disk_mb });
     await captured.sh("echo captured > /root/tool");
     await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
-    const running = await client.capsule();
-    const stopped = await client.capsule();
+    const stopped = await client.capsule({ disk_mb });
     await stopped.sh("echo kept > /root/file");
     await stopped.stop();
 
     const copy = join(folder, "copy");
-    assert.match(await server.operate("admin", "backup", copy), /2 capsules that do not run; 1 others only as records/);
+    assert.match(
+      await server.operate("admin", "backup", copy),
+      /has 2 capsules whole; of 1 running ones only the records/,
+    );
     assert.equal((await stat(copy)).mode & 0o777, 0o700);
     assert.equal(await running.sh("echo unharmed"), "unharmed");
     await paused.resume();
@@ -84,6 +95,10 @@ describe("capsule backup", () => {
     assert.equal(await fromTemplate.sh("cat /root/tool"), "captured");
     await other.known(stopped.id).start();
     assert.equal(await other.known(stopped.id).sh("cat /root/file"), "kept");
+    for (const each of [again, fromTemplate, other.known(stopped.id)]) {
+      assert.deepEqual([(await each.view()).disk_mb, await sizeOfRoot(each)], [disk_mb, sizeMb]);
+      await each.sh("dd if=/dev/zero of=/root/more bs=1M count=8 conv=fsync status=none");
+    }
     const lost = await other.known(running.id).view();
     assert.equal(lost.status, "error");
     assert.match(lost.error_reason, /not paused when this backup was made/);

@@ -76,10 +76,12 @@ describe("POST /v1/capsules", () => {
 
   test("null for an optional field is the same as leaving it out", async () => {
     const api = new Api();
-    const json = { template: null, vcpus: null, memory_mb: null, timeout_sec: null };
+    const sizes = { vcpus: null, memory_mb: null, disk_mb: null };
+    const json = { ...sizes, template: null, timeout_sec: null, name: null, labels: null, envs: null };
     const nulls = (await api.call("POST", "/v1/capsules", { json })).json;
-    const { template, vcpus, memory_mb, timeout_sec } = (await api.call("POST", "/v1/capsules", { json: {} })).json;
-    assert.deepEqual({ ...nulls, template, vcpus, memory_mb, timeout_sec }, nulls);
+    const { id, created_at, last_updated, ...plain } = (await api.call("POST", "/v1/capsules", { json: {} })).json;
+    assert.deepEqual({ ...nulls, ...plain }, nulls);
+    assert.deepEqual(Object.keys({ id, created_at, last_updated, ...plain }).toSorted(), Object.keys(nulls).toSorted());
   });
 
   for (const body of ["{", "[]", "null", '"text"', "NaN", '{"vcpus":NaN}', "{}{}", "\ufeff{}", '{"a":"\u0000"}']) {
