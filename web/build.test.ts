@@ -8,7 +8,7 @@ import { gzipSync } from "node:zlib";
 import { bundle } from "./build.ts";
 
 const sentMaxBytes = 250 * 1024;
-const packages = ["preact", "@preact", "@xterm"];
+const packages = ["preact", "@preact", "@xterm", "uplot"];
 
 let parent: string;
 let folder: string;
@@ -24,7 +24,7 @@ after(() => rm(parent, { recursive: true, force: true }));
 
 const ours = /^(web|src\/sdk|src\/wire)\//;
 
-test("the bundle consists of the dashboard, the SDK, parts of src/wire and three packages", () => {
+test("the bundle consists of the dashboard, the SDK, parts of src/wire and four packages", () => {
   const packaged = new RegExp(`^node_modules/(${packages.join("|")})/`);
   assert.deepEqual(
     inputs.filter((input) => !ours.test(input) && !packaged.test(input)),

@@ -67,6 +67,7 @@ for (const view of views) {
       [`capsules/${capsule.id}/terminal`, "Connected."],
       [`capsules/${capsule.id}/files`, ".bashrc"],
       [`capsules/${capsule.id}/processes`, "/init"],
+      [`capsules/${capsule.id}/metrics`, "CPU, share of its vCPUs"],
       [`capsules/${capsule.id}/details`, "Status since"],
       [`capsules/${paused.id}/terminal`, "Resume this capsule"],
       ["capsules/cl-none/files", "This capsule does not exist"],

@@ -5,4 +5,5 @@ import "./dialogs.ts";
 import "./capsules.ts";
 import "./terminals.ts";
 import "./files.ts";
+import "./plots.ts";
 import "./looks.ts";

@@ -1,4 +1,4 @@
-/** The page of one capsule: facts, actions, and tabs for its terminals, files, processes and details. */
+/** The page of one capsule: facts, actions, and tabs for its terminals, files, processes, metrics and details. */
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
@@ -12,6 +12,7 @@ import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
 import { type CapsuleTab, goTo, hrefOf } from "../state/route.ts";
 import { CapsuleActions } from "./capsule-actions.tsx";
+import { PlotsTab } from "./capsule-plots.tsx";
 import { EditDialog } from "./edit-dialog.tsx";
 import { FilesTab } from "./files.tsx";
 import { ProcessesTab } from "./processes.tsx";
@@ -22,6 +23,7 @@ const tabs = [
   { value: "terminal", name: "Terminal" },
   { value: "files", name: "Files" },
   { value: "processes", name: "Processes" },
+  { value: "metrics", name: "Metrics" },
   { value: "details", name: "Details" },
 ] as const;
 
@@ -80,6 +82,8 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
       return <RequireRunning capsule={capsule} action="files" render={() => <FilesTab id={capsule.id} />} />;
     case "processes":
       return <RequireRunning capsule={capsule} action="processes" render={() => <ProcessesTab id={capsule.id} />} />;
+    case "metrics":
+      return <PlotsTab id={capsule.id} />;
     case "details":
       return <Details capsule={capsule} />;
   }

@@ -6,6 +6,7 @@ import { Table } from "../parts/table.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { duration, memory, size } from "../state/format.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
+import { TeamHistory } from "./team-plots.tsx";
 
 const settledMs = 300;
 
@@ -26,6 +27,8 @@ export function UsagePage() {
       ) : (
         <>
           <Meters limits={limits} />
+          <h2>History</h2>
+          <TeamHistory />
           <h2>Limits</h2>
           <LimitTable limits={limits} />
         </>

@@ -1,0 +1,51 @@
+/** Plots of a capsule and of the team, for eyes and for screen readers. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Locator } from "playwright-core";
+import { deadline, service, Visitor } from "./browser.ts";
+
+/** Whether anything is drawn on the canvas of a plot. */
+const isDrawn = (plot: Locator) =>
+  plot.locator("canvas").evaluate((canvas: HTMLCanvasElement) => {
+    const { width, height } = canvas;
+    return canvas
+      .getContext("2d")!
+      .getImageData(0, 0, width, height)
+      .data.some((part) => part !== 0);
+  });
+
+test("a capsule's CPU, memory and disk are plotted, and read as tables", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await page.getByRole("tab", { name: "Files" }).press("ArrowRight");
+  await page.getByRole("tab", { name: "Processes" }).press("ArrowRight");
+  const plots = page.getByRole("figure");
+  for (const title of [/^CPU, share of its vCPUs/, /^Memory, of \d/, /^Disk, of 4 GiB|^Disk, of 3\.\d GiB/]) {
+    const plot = plots.filter({ hasText: title });
+    await plot.getByRole("img", { name: "last 15 minutes" }).waitFor();
+    assert.ok(await isDrawn(plot), `${title}`);
+  }
+  const memory = plots.filter({ hasText: /^Memory/ });
+  await memory.locator("summary").press("Enter");
+  const rows = memory.getByRole("table", { name: /Memory, of/ }).getByRole("row");
+  await rows
+    .filter({ hasText: /^\d\d:\d\d:\d\d\d+(\.\d)? MiB$/ })
+    .first()
+    .waitFor();
+  await visitor.keys("24 hours");
+  await plots.first().getByRole("img", { name: "last 24 hours" }).waitFor();
+  await visitor.keys("1 hour");
+  await plots.first().getByRole("img", { name: "last 1 hour" }).waitFor();
+});
+
+test("the team's capsules and creates are plotted", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.signedIn("#/usage");
+  const plots = visitor.page.getByRole("figure");
+  for (const title of ["Capsules", "Creates in 10 s", "Time of a create", "Refusals in 10 s"])
+    assert.ok(await isDrawn(plots.filter({ hasText: title }).first()), title);
+  await visitor.keys("24 hours");
+  await visitor.page.getByRole("button", { name: "24 hours", pressed: true }).waitFor();
+  assert.equal(capsule.id.slice(0, 3), "cl-");
+});
