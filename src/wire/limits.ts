@@ -43,7 +43,7 @@ export const settableLimits = {
     "largest memory of a capsule, MiB",
     "the host's memory",
   ),
-  disk_max_mb: limit(65_536, [512, 4_194_304], "largest disk of a capsule that a create may ask for, MiB"),
+  disk_max_mb: limit(65_536, [512, 262_144], "largest disk of a capsule that a create may ask for, MiB"),
   timeout_max_sec: limit(31_536_000, [0, 2_147_483_647], "longest inactivity time of a capsule"),
   lifetime_max_sec: limit(31_536_000, [0, 31_536_000], "longest lifetime of a capsule's run"),
   retention_max_sec: limit(31_536_000, [0, 31_536_000], "longest retention of a capsule that does not run"),
