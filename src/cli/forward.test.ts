@@ -1,8 +1,23 @@
-/** The words of `capsule forward`. */
+/** `capsule forward`: its words, and its connections at the real HTTP layer with a fake guest. */
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { once } from "node:events";
+import { connect } from "node:net";
+import type { Duplex } from "node:stream";
+import { text } from "node:stream/consumers";
+import { after, before, test } from "node:test";
+import { Api, keys } from "../../test/api.ts";
+import { CommandLine, said } from "../../test/cli/command-line.ts";
+import { within } from "../../test/wait-for.ts";
 import { UsageError } from "./command.ts";
 import { forwardingOf } from "./forward.ts";
+
+const api = new Api();
+let line: CommandLine;
+before(async () => {
+  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
+  line = new CommandLine({ CAPSULE_URL: url, CAPSULE_API_KEY: keys.red });
+});
+after(() => api.app.close());
 
 test("a word is [BIND:][LOCAL:]PORT", () => {
   const read = (text: string) => Object.values(forwardingOf(text)).join(" ");
@@ -16,3 +31,60 @@ test("a word is [BIND:][LOCAL:]PORT", () => {
     assert.throws(() => forwardingOf(odd), UsageError, odd);
   }
 });
+
+test("each connection to a local port is one to the capsule's, and Ctrl-C ends all", async () => {
+  const id = await echoing();
+  const child = line.start(["forward", "--json", id, "0:80"]);
+  const closed = once(child, "close");
+  const { local } = JSON.parse(await said(child.stdout, /\n/));
+  const echoes = await Promise.all(["one", "two"].map((text) => echoOf(local, text)));
+  assert.deepEqual(echoes, ["one", "two"]);
+  const open = connect(local, "127.0.0.1");
+  open.on("error", () => {}); // it may be reset
+  open.write("half");
+  await within("its echo", once(open, "data"));
+  child.kill("SIGINT");
+  assert.deepEqual(await within("its end", closed), [0, null]);
+});
+
+test("a connection to a port where nobody listens is reset, and the next one is served", async () => {
+  const id = await api.capsule();
+  const child = line.start(["forward", "--json", id, "0:80"]);
+  const closed = once(child, "close");
+  const { local } = JSON.parse(await said(child.stdout, /\n/));
+  const refused = connect(local, "127.0.0.1");
+  refused.resume();
+  const [error] = await within("the reset", once(refused, "error"));
+  assert.equal((error as NodeJS.ErrnoException).code, "ECONNRESET");
+  await said(child.stderr, /port 80: .*listens/);
+  api.agent(id).servers.set(80, echo);
+  assert.equal(await echoOf(local, "again"), "again");
+  child.kill("SIGTERM");
+  assert.deepEqual(await within("its end", closed), [0, null]);
+});
+
+test("--stdio is one connection of standard input and output, and ends with it", async () => {
+  const id = await echoing();
+  const { stdout, stderr, code } = await line.run(["forward", "--stdio", id, "80"], { input: "over the wire" });
+  assert.deepEqual([stdout, stderr, code], ["over the wire", "", 0]);
+  const refused = await line.run(["forward", "--stdio", id, "81"]);
+  assert.deepEqual([refused.stdout, refused.code], ["", 1]);
+  assert.match(refused.stderr, /nothing listens on port 81/);
+});
+
+function echo(connection: Duplex): void {
+  connection.pipe(connection);
+}
+
+async function echoing(): Promise<string> {
+  const id = await api.capsule();
+  api.agent(id).servers.set(80, echo);
+  return id;
+}
+
+/** The bytes that come back, after this side has ended. */
+async function echoOf(local: number, sent: string): Promise<string> {
+  const socket = connect({ port: local, host: "127.0.0.1", allowHalfOpen: true });
+  socket.end(sent);
+  return await within("the echo", text(socket));
+}
