@@ -16,6 +16,8 @@ import { isLingering, type RefusedBodies } from "./refused-bodies.ts";
 const retryAfterSec = 5;
 /** Refused for now. */
 const retried = new Set<ErrorCode>(["quota_exceeded", "no_capacity", "unavailable"]);
+/** A client can cause these as often as it likes, and nothing of the service has failed. */
+const unlogged = new Set<ErrorCode>(["timeout", "port_closed"]);
 
 export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (reply.raw.destroyed) {
@@ -23,7 +25,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     return;
   }
   const error = toCapsuleError(thrown);
-  if (error.status >= 500 && error.code !== "timeout") {
+  if (error.status >= 500 && !unlogged.has(error.code)) {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
   reply.removeHeader(ignoredFieldsHeader);

@@ -112,6 +112,10 @@ describe("ports/{port}/tcp", () => {
     api.agent(id).servers.set(8_080, () => {});
     const { status, code, details } = await refusal("81");
     assert.deepEqual([status, code, details.ports], [502, "port_closed", [8_080]]);
+    assert.deepEqual(
+      api.log.filter((line) => JSON.parse(line).level >= 50),
+      [],
+    );
     for (const odd of ["0", "65536", "080", "+80", "80x"]) assert.equal((await refusal(odd)).status, 400, odd);
   });
 
