@@ -28,6 +28,7 @@ import * as keys from "./sections/keys.ts";
 import * as lifecycle from "./sections/lifecycle.ts";
 import * as metrics from "./sections/metrics.ts";
 import * as operation from "./sections/operation.ts";
+import * as ports from "./sections/ports.ts";
 import * as processes from "./sections/processes.ts";
 import * as pty from "./sections/pty.ts";
 import * as secrets from "./sections/secrets.ts";
@@ -70,6 +71,7 @@ const sections = [
   events,
   deadlines,
   autoResume,
+  ports,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
 /** A server at CAPSULE_URL may have other clients. */
