@@ -7,7 +7,8 @@ import type { GuestPort } from "./network-verbs.ts";
 import { request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordReader } from "./records.ts";
 
-const bounds = { items: 1_000, bytes: 512 * 1024 };
+export const portsListedMax = 1_000;
+const bounds = { items: portsListedMax, bytes: 512 * 1024 };
 /** The longest IPv6 address, as text. */
 const addressMaxBytes = 45;
 const cmdMaxBytes = 256;

@@ -9,6 +9,7 @@ export interface AgentParts {
   pty: Pick<Agent, "pty" | "connect">;
   files: Pick<Agent, keyof FileVerbs>;
   ports: NetworkVerbs;
+  portList: Pick<NetworkVerbs, "ports">;
 }
 
 export interface PartsOptions {
@@ -44,5 +45,6 @@ export function partsOf(agent: Agent, { begin, use, envs }: PartsOptions): Agent
     },
     files: agent,
     ports: agent,
+    portList: agent,
   };
 }

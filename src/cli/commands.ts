@@ -176,6 +176,15 @@ export const commands: Commands = {
     ],
     load: async () => (await import("./shell.ts")).shell,
   },
+  ports: {
+    usage: "ID",
+    meaning: "list the ports on which servers in a capsule listen",
+    options: {},
+    words: [1, 1],
+    completes: "capsule",
+    examples: [["capsule ports ID", "TCP only; the capsule must run"]],
+    load: async () => (await processes()).ports,
+  },
   forward: {
     usage: "ID [BIND:][LOCAL:]PORT… | --stdio ID PORT",
     meaning: "connect local ports, or standard input and output, to servers in a capsule",

@@ -1,5 +1,6 @@
 /** The limits that no setting changes, for GET /v1/limits, each from the constant that enforces it. */
 import { guestLimits } from "../agent/guest-limits.ts";
+import { portsListedMax } from "../agent/ports.ts";
 import {
   envsMaxBytes,
   labelsMax,
@@ -26,6 +27,7 @@ import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
 import { jsonValuesMax } from "./json-values.ts";
 import { pipelinedMax } from "./pipelining.ts";
 import { listingsMax } from "./routes/files/list.ts";
+import { portListsMax } from "./routes/ports.ts";
 import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
 import { unsentMaxBytes } from "./sockets/connection.ts";
@@ -79,6 +81,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     process_lists_max: processListsMax,
     processes_listed_max: guestLimits.processesMax,
     process_list_max_bytes: guestLimits.processListingBytes,
+    port_lists_max: portListsMax,
+    ports_listed_max: portsListedMax,
     resume_waiters_max: resumeWaitersMax,
     resume_wait_max_sec: resumeWaitMs / 1_000,
     labels_max: labelsMax,

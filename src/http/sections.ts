@@ -17,6 +17,7 @@ import { fileWritesSection } from "./routes/files/write.ts";
 import { keysSection } from "./routes/keys.ts";
 import { metricsSection } from "./routes/metrics.ts";
 import { dashboardSection, referenceSection, sdkSection } from "./routes/pages.ts";
+import { portsSection } from "./routes/ports.ts";
 import { processesSection } from "./routes/processes.ts";
 import { healthSection, limitsSection } from "./routes/service.ts";
 import { signInSection } from "./routes/sign-in.ts";
@@ -47,6 +48,7 @@ const v1: readonly Section[] = [
   attachSocketSection,
   ptySocketSection,
   watchSocketSection,
+  portsSection,
   tcpSocketSection,
   signInSection,
   limitsSection,

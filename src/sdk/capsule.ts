@@ -18,7 +18,7 @@ import { checkArgs, refuseUnknown } from "./options.ts";
 import type { OutputStream } from "./output-stream.ts";
 import { PortConnection } from "./port-connection.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
-import type { CapsuleInfo, CapsuleMetric, CapsuleStatus, ProcessInfo, TemplateInfo } from "./resources.ts";
+import type { CapsuleInfo, CapsuleMetric, CapsuleStatus, PortInfo, ProcessInfo, TemplateInfo } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
 
 const waitMs = 180_000;
@@ -252,6 +252,11 @@ export class Capsule {
     refuseUnknown("rejoin", unknown);
     const first = { type: "connect" as const, tag, ...(from && { from }) };
     return await Pty.open(this.#transport, `${this.#path}/pty`, first, connection);
+  }
+
+  /** Servers in the capsule, which must run: it is not resumed. */
+  ports(options: CallOptions = {}): Promise<PortInfo[]> {
+    return this.#transport.json<PortInfo[]>({ method: "GET", path: `${this.#path}/ports`, ...options });
   }
 
   /**

@@ -8,6 +8,7 @@ import type { Key, NewKey, Session } from "../wire/credentials.ts";
 import type { FileEntry } from "../wire/file.ts";
 import type { Health } from "../wire/health.ts";
 import type { Limits } from "../wire/limits.ts";
+import type { Port } from "../wire/port.ts";
 import type { Process } from "../wire/process.ts";
 import type { Template } from "../wire/template.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
@@ -21,6 +22,7 @@ export type Promises = [
   Keeps<CamelKeys<Template>, sdk.TemplateInfo>,
   Keeps<CamelKeys<FileEntry>, sdk.FileEntry>,
   Keeps<CamelKeys<Process>, sdk.ProcessInfo>,
+  Keeps<CamelKeys<Port>, sdk.PortInfo>,
   Keeps<CamelKeys<Key>, sdk.KeyInfo>,
   Keeps<CamelKeys<Static<typeof NewKey>>, sdk.NewKey>,
   Keeps<CamelKeys<Static<typeof Session>>, sdk.SessionInfo>,

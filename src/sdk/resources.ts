@@ -125,6 +125,21 @@ export interface ProcessInfo {
   kind?: "exec" | "pty" | "other";
 }
 
+/** A TCP socket on which a server in the capsule listens. */
+export interface PortInfo {
+  port: number;
+  /** An IPv4 or IPv6 address of the capsule; `0.0.0.0` and `::` are all. */
+  address: string;
+  /** null: the process was not found. */
+  pid: number | null;
+  /** First word of the process's command line; empty where `pid` is null. */
+  cmd: string;
+  /** Always false: there are no URLs of ports yet. */
+  public: boolean;
+  /** Always null: there are no URLs of ports yet. */
+  url: string | null;
+}
+
 export interface KeyInfo {
   /** `key-…`; identifies the key, gives no access. */
   id: string;

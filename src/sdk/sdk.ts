@@ -55,6 +55,7 @@ export type {
   KeyInfo,
   LimitInfo,
   NewKey,
+  PortInfo,
   ProcessInfo,
   ServiceEvent,
   SessionInfo,

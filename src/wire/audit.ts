@@ -33,6 +33,7 @@ export const auditActions = [
   "file.archive",
   "file.extract",
   "file.watch",
+  "port.list",
   "port.connect",
   "key.create",
   "key.revoke",

@@ -1,6 +1,6 @@
 /** Ports of a capsule. */
-import Type from "typebox";
-import { CapsuleParams } from "./schema.ts";
+import Type, { type Static } from "typebox";
+import { CapsuleParams, Nullable } from "./schema.ts";
 
 /** The text message that ends one direction of a connection; binary messages are its bytes. */
 export const endMessage = "end";
@@ -16,3 +16,22 @@ export const PortParams = Type.Object({
 export const TcpMessage = Type.String({
   description: `A binary message is bytes of the connection; the text message \`${endMessage}\` is the end of this direction.`,
 });
+
+export const Port = Type.Object(
+  {
+    port: Type.Integer({ minimum: 1, maximum: 65_535 }),
+    address: Type.String({ description: "An IPv4 or IPv6 address of the capsule; `0.0.0.0` and `::` are all." }),
+    pid: Nullable(Type.Integer({ description: "null: the process was not found, or is not the capsule's own." })),
+    cmd: Type.String({ description: "First word of the process's command line; empty where `pid` is null." }),
+    public: Type.Boolean({
+      description: "Whether `url` asks for no key. Always false: there are no URLs of ports yet.",
+    }),
+    url: Nullable(
+      Type.String({ description: "Always null: there are no URLs of ports yet; `ports/{port}/tcp` connects." }),
+    ),
+  },
+  { title: "Port" },
+);
+export type Port = Static<typeof Port>;
+
+export const PortList = Type.Array(Port, { description: "By port and address." });

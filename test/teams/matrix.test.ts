@@ -81,6 +81,7 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/capsules/{id}/files/archive": { names: "running", ask: () => ({ json: { paths: ["/root"] } }) },
   "POST /v1/capsules/{id}/files/extract": { names: "running", ask: () => ({ query: "?path=/root" }) },
   "GET /v1/capsules/{id}/files/watch": { names: "running", ask: () => ({ query: "?path=/root" }) },
+  "GET /v1/capsules/{id}/ports": { names: "running" },
   "GET /v1/capsules/{id}/ports/{port}/tcp": { names: "running" },
   "GET /v1/snapshots": { own: "a list" },
   "POST /v1/snapshots": { names: "running", ask: (id) => ({ json: { sandbox_id: id, name: "mine-now" } }) },

@@ -80,6 +80,7 @@ describe("the audit log", () => {
     await doing(["file.read", id, "/root/c", 404], "POST", `${path}/files/stream/read`, { json: { path: "/root/c" } });
     await doing(["file.list", id, "/root", 404], "POST", `${path}/files/list`, { json: { path: "/root" } });
     await doing(["process.list", id, null, 200], "GET", `${path}/processes`);
+    await doing(["port.list", id, null, 200], "GET", `${path}/ports`);
     await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
     await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
     await doing(["process.logs", id, "1", 404], "GET", `${path}/processes/1/logs`);

@@ -77,6 +77,17 @@ export const ports = section(import.meta, "ports", () => {
   });
   after(() => capsule?.[Symbol.asyncDispose]());
 
+  test("ports are listed with their process", async () => {
+    const { json } = await client.expect(200, "GET", `${capsule.path}/ports`);
+    const pid = json[0].pid;
+    assert.ok(Number.isInteger(pid) && pid > 1);
+    const rest = { address: "127.0.0.1", pid, cmd: "python3", public: false, url: null };
+    assert.deepEqual(
+      json,
+      [echoPort, talkerPort, resetPort].map((port) => ({ port, ...rest })),
+    );
+  });
+
   test("8 MiB go to a server and back, then each side ends", async () => {
     const { socket, texts, received, code } = await connected(capsule, echoPort);
     const bytes = randomBytes(8 * 1024 * 1024);

@@ -1,0 +1,45 @@
+/** Lists the servers in a capsule. */
+import type { GuestPort } from "../../agent/network-verbs.ts";
+import { type Port, PortList } from "../../wire/port.ts";
+import { CapsuleParams } from "../../wire/schema.ts";
+import { TeamSemaphore } from "../access/in-flight.ts";
+import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
+
+/** Lists of one team at once. */
+export const portListsMax = 8;
+
+export const portsSection: Section = { chapter: "Ports", register };
+
+function register(app: App, { services: { capsules } }: RouteContext): void {
+  const semaphore = new TeamSemaphore(portListsMax);
+  app.get(
+    "/capsules/:id/ports",
+    {
+      config: {
+        action: "portList",
+        audit: { action: "port.list", read: true },
+        refuses: ["quota_exceeded", "agent_error", "conflict"],
+      },
+      schema: {
+        operationId: "listPorts",
+        summary: "List ports on which servers in the capsule listen",
+        description: "TCP only, at most 1 000. It resumes no capsule.",
+        params: CapsuleParams,
+        response: { 200: PortList },
+      },
+    },
+    async ({ identity, params }, reply) => {
+      const leave = await semaphore.acquire(identity.teamId, requestSignal(reply));
+      onClosed(reply, leave);
+      return await capsules.use(identity.teamId, params.id, "portList", async (agent) =>
+        (await agent.ports(requestSignal(reply, guestReplyMs))).map(portBody),
+      );
+    },
+  );
+}
+
+function portBody({ port, address, pid, cmd }: GuestPort): Port {
+  return { port, address, pid: pid ?? null, cmd, public: false, url: null };
+}
