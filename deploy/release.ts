@@ -24,7 +24,7 @@ import { dirname, join, resolve } from "node:path";
 
 const repository = resolve(import.meta.dirname, "..");
 const texts = ["capsule", "package.json", "LICENSE", "README.md", "CHANGELOG.md", "docs", "examples"];
-const scripts = ["capsule.service", "capsule.socket", "packages.sh", "service.sh"];
+const scripts = ["alerts.yml", "capsule.service", "capsule.socket", "packages.sh", "service.sh"];
 
 if (import.meta.main) {
   const [data, folder, speed] = process.argv.slice(2);

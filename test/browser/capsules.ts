@@ -188,3 +188,19 @@ test("processes are listed and ended; the audit log has the entry", deadline, as
   await visitor.walksTo(`#/audit?capsule=${capsule.id}`);
   await page.getByRole("row").filter({ hasText: "process.kill" }).getByText("done").waitFor();
 });
+
+test("the list of capsules is sorted in the order that is chosen", deadline, async () => {
+  await using first = await service().capsule();
+  await using second = await service().capsule();
+  await service().expect(200, "PATCH", first.path, { json: { name: "order-a" } });
+  await service().expect(200, "PATCH", second.path, { json: { name: "order-b" } });
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const names = page.getByRole("rowheader").getByRole("link", { name: /^order-/ });
+  await page.getByRole("table", { name: "Capsules: newest first" }).waitFor();
+  await names.nth(1).waitFor();
+  assert.deepEqual(await names.allTextContents(), ["order-b", "order-a"]);
+  await page.getByLabel("Order of capsules").selectOption("By name");
+  await page.getByRole("table", { name: "Capsules: by name" }).waitFor();
+  assert.deepEqual(await names.allTextContents(), ["order-a", "order-b"]);
+});

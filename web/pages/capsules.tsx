@@ -6,6 +6,7 @@ import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
+import { inOrder, type Order, orderNames } from "../state/capsule-orders.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { count, cpus, duration, memory } from "../state/format.ts";
 import { hrefOf } from "../state/route.ts";
@@ -18,6 +19,7 @@ const shownMax = 500;
 export function CapsulesPage() {
   const { store } = useDashboard();
   const [filter, setFilter] = useState("");
+  const [order, setOrder] = useState<Order>("Newest first");
   const [isCreating, setCreating] = useState(false);
   const capsules = store.capsules.value;
   const fitting = capsules?.filter((capsule) => fits(capsule, filter.trim().toLowerCase()));
@@ -32,14 +34,7 @@ export function CapsulesPage() {
       }
     >
       {capsules !== undefined && capsules.length > 0 && (
-        <input
-          class="filter"
-          type="search"
-          aria-label="Filter capsules"
-          placeholder="Filter by name, id, label, status or template"
-          value={filter}
-          onInput={(event) => setFilter(event.currentTarget.value)}
-        />
+        <ListChoice filter={filter} onFilter={setFilter} order={order} onOrder={setOrder} />
       )}
       {fitting === undefined ? (
         <Skeleton />
@@ -56,13 +51,44 @@ export function CapsulesPage() {
           <Button onPress={() => setFilter("")}>Show all capsules</Button>
         </Empty>
       ) : (
-        <CapsuleTable capsules={fitting.slice(0, shownMax)} />
+        <CapsuleTable capsules={inOrder(fitting, order).slice(0, shownMax)} order={order} />
       )}
       {fitting !== undefined && fitting.length > shownMax && (
         <p class="muted">{count(fitting.length - shownMax, "more capsule")} not shown. Use the filter to find them.</p>
       )}
       {isCreating && <CreateDialog onClose={() => setCreating(false)} />}
     </Page>
+  );
+}
+
+interface ListChoiceProps {
+  filter: string;
+  onFilter: (filter: string) => void;
+  order: Order;
+  onOrder: (order: Order) => void;
+}
+
+function ListChoice({ filter, onFilter, order, onOrder }: ListChoiceProps) {
+  return (
+    <div class="list-choice">
+      <input
+        class="filter"
+        type="search"
+        aria-label="Filter capsules"
+        placeholder="Filter by name, id, label, status or template"
+        value={filter}
+        onInput={(event) => onFilter(event.currentTarget.value)}
+      />
+      <select
+        aria-label="Order of capsules"
+        value={order}
+        onChange={(event) => onOrder(event.currentTarget.value as Order)}
+      >
+        {orderNames.map((each) => (
+          <option key={each}>{each}</option>
+        ))}
+      </select>
+    </div>
   );
 }
 
@@ -99,10 +125,10 @@ function fits({ id, name, labels, status, template }: CapsuleInfo, filter: strin
   return [id, name ?? "", status, template, ...notes].some((text) => text.toLowerCase().includes(filter));
 }
 
-function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
+function CapsuleTable({ capsules, order }: { capsules: readonly CapsuleInfo[]; order: Order }) {
   return (
     <Table
-      caption="Capsules, newest first"
+      caption={`Capsules: ${order.toLowerCase()}`}
       columns={["Capsule", "Status", wideOnly("Size"), wideOnly("When idle"), wideOnly("Created"), actionsColumn]}
     >
       {capsules.map((capsule) => (
