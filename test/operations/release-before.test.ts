@@ -93,15 +93,16 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
 
     const client = await Client.connect(server.url, server.apiKey);
     const [capsules, ...others] = sawBefore;
-    const policies = {
+    const added = {
       on_timeout: "pause",
       lifetime_sec: 0,
       expires_at: null,
       on_expiry: "destroy",
       retention_sec: 0,
       auto_resume: false,
+      disk_mb: 4_096,
     };
-    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {}, ...policies }));
+    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {}, ...added }));
     assert.deepEqual(await seen(client), [capsulesNow, ...others], "as before, with the fields that are new");
     await client.as(made.valid).expect(200, "GET", "/v1/limits");
     await client.as(made.revoked).expect(401, "GET", "/v1/limits");
