@@ -228,10 +228,12 @@ mod tests {
         assert_eq!(require(isize::MAX as usize), Err(exhausted()));
     }
 
+    /// The C library always maps a block of this size anew, whatever has been freed before.
     #[test]
     fn zeroed_memory_takes_no_page_before_it_is_written() {
         const PAGE_BYTES: usize = 4_096;
-        const PAGES: usize = 1_024;
+        const PAGES: usize = 16_384;
+        const HUGE_PAGE: usize = 512;
         let whole = layout(PAGES * PAGE_BYTES);
         // SAFETY: the block lives to the end, and `states` has a byte for each of its pages.
         unsafe {
@@ -242,8 +244,8 @@ mod tests {
             let seen = libc::mincore(first_page.cast(), whole.size(), states.as_mut_ptr());
             assert_eq!(seen, 0);
             let resident = states.iter().filter(|&&state| state & 1 != 0).count();
-            // The first page has the C library's header.
-            assert!(resident <= 1, "{resident} pages are resident");
+            // The first page has the C library's header, and the kernel may give a huge one.
+            assert!(resident <= HUGE_PAGE, "{resident} pages are resident");
             Guarded.dealloc(block, whole);
         }
     }
