@@ -18,7 +18,7 @@ import { Verb } from "../agent/protocol.ts";
 const nameOfVerb = new Map<number, string>(Object.entries(Verb).map(([name, number]) => [number, name]));
 const nameOfType = new Map<number, string>(Object.entries(FrameType).map(([name, number]) => [number, name]));
 
-/** A socket before the agent's own, and the frames that hosts send through it: verbs by name, other frames by type. */
+/** A socket before the agent's own, and the frames that hosts send through it: verbs by name, other frames by type, without HELLO. */
 async function countedAgent(t: TestContext): Promise<{ process: AgentProcess; socketPath: string; taken(): string[] }> {
   const process = await AgentProcess.start();
   t.after(() => process[Symbol.asyncDispose]());
@@ -27,6 +27,7 @@ async function countedAgent(t: TestContext): Promise<{ process: AgentProcess; so
   const server = net.createServer((host) => {
     const guest = net.connect(process.socketPath);
     const parser = new FrameParser((type, _flags, _epoch, _stream, payload) => {
+      if (type === FrameType.HELLO) return; // repeated every 100 ms until the agent answers
       const verb = type === FrameType.OPEN ? nameOfVerb.get(payload.readUInt16LE(0)) : undefined;
       frames.push(verb ?? nameOfType.get(type) ?? String(type));
     });
@@ -88,7 +89,7 @@ test("a resume, a command and a pause send these frames, and sync so often", asy
 
   const guest = await host.restore(id, { owner: "a team" });
   await host.release(guest);
-  assert.deepEqual(counted.taken(), ["HELLO", "WAKE", "THAW"]);
+  assert.deepEqual(counted.taken(), ["WAKE", "THAW"]);
   assert.equal(syncs(), 1, "the folder's file with the time of the disk layer");
 
   const transcript = new Transcript();
