@@ -57,6 +57,9 @@ for (const view of views) {
     await page.getByRole("row").filter({ hasText: paused.id }).getByText("paused").waitFor();
     await page.getByRole("row").filter({ hasText: capsule.id }).getByText("running").waitFor();
     await look("capsules");
+    await page.getByRole("checkbox", { name: "Choose all capsules" }).press("Space");
+    await page.getByRole("button", { name: /^Destroy \d+$/ }).waitFor();
+    await look("capsules, all chosen");
     // By the keyboard: a pointer would rest on whatever later pages have in that place.
     await visitor.keys("New capsule");
     await page.getByText("1 to ").waitFor();

@@ -3,6 +3,7 @@ import "./sign-in.ts";
 import "./keys.ts";
 import "./dialogs.ts";
 import "./capsules.ts";
+import "./bulk.ts";
 import "./terminals.ts";
 import "./files.ts";
 import "./plots.ts";

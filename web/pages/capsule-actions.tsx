@@ -62,7 +62,7 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
     return why && messageOf(new Error(why));
   };
   const press = (action: Shown) => {
-    if (action === "resume" || action === "start") void dashboard.attempt(() => dashboard[action](capsule));
+    if (action === "resume" || action === "start") void dashboard.attempt(() => dashboard.perform(action, capsule));
     else setConfirming(action);
   };
   const isStartable = refusal("start", id, status) === undefined;
@@ -107,7 +107,7 @@ function PauseDialog({ capsule, onClose }: ConfirmationProps) {
     <FormDialog
       title="Pause this capsule?"
       confirm="Pause"
-      onConfirm={() => dashboard.pause(capsule)}
+      onConfirm={() => dashboard.perform("pause", capsule)}
       onClose={onClose}
     >
       <Subject capsule={capsule} />
@@ -125,7 +125,12 @@ function PauseDialog({ capsule, onClose }: ConfirmationProps) {
 function StopDialog({ capsule, onClose }: ConfirmationProps) {
   const dashboard = useDashboard();
   return (
-    <FormDialog title="Stop this capsule?" confirm="Stop" onConfirm={() => dashboard.stop(capsule)} onClose={onClose}>
+    <FormDialog
+      title="Stop this capsule?"
+      confirm="Stop"
+      onConfirm={() => dashboard.perform("stop", capsule)}
+      onClose={onClose}
+    >
       <Subject capsule={capsule} />
       <ul>
         <li>Its programs are asked to end, and killed after ten seconds. Memory and terminals are lost.</li>
@@ -138,7 +143,7 @@ function StopDialog({ capsule, onClose }: ConfirmationProps) {
 function DestroyDialog({ capsule, onClose }: ConfirmationProps) {
   const dashboard = useDashboard();
   const destroy = async () => {
-    await dashboard.destroy(capsule);
+    await dashboard.perform("destroy", capsule);
     leave(capsule);
   };
   return (

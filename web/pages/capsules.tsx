@@ -3,14 +3,12 @@ import { useState } from "preact/hooks";
 import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
-import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
-import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
-import { Time } from "../parts/time.tsx";
+import { statusStyles } from "../parts/status-badge.tsx";
 import { inOrder, type Order, orderNames } from "../state/capsule-orders.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { count, cpus, duration, memory } from "../state/format.ts";
-import { hrefOf } from "../state/route.ts";
-import { CapsuleActions } from "./capsule-actions.tsx";
+import { count } from "../state/format.ts";
+import { BulkBar, useBulk } from "./bulk-bar.tsx";
+import { CapsuleTable } from "./capsule-table.tsx";
 import { CreateDialog } from "./create-dialog.tsx";
 
 /** More rows would make the page slow; the filter reaches the rest. */
@@ -23,6 +21,8 @@ export function CapsulesPage() {
   const [isCreating, setCreating] = useState(false);
   const capsules = store.capsules.value;
   const fitting = capsules?.filter((capsule) => fits(capsule, filter.trim().toLowerCase()));
+  const shown = inOrder(fitting ?? [], order).slice(0, shownMax);
+  const bulk = useBulk(shown);
   return (
     <Page
       title="Capsules"
@@ -51,11 +51,12 @@ export function CapsulesPage() {
           <Button onPress={() => setFilter("")}>Show all capsules</Button>
         </Empty>
       ) : (
-        <CapsuleTable capsules={inOrder(fitting, order).slice(0, shownMax)} order={order} />
+        <CapsuleTable capsules={shown} order={order} bulk={bulk} />
       )}
       {fitting !== undefined && fitting.length > shownMax && (
         <p class="muted">{count(fitting.length - shownMax, "more capsule")} not shown. Use the filter to find them.</p>
       )}
+      <BulkBar bulk={bulk} />
       {isCreating && <CreateDialog onClose={() => setCreating(false)} />}
     </Page>
   );
@@ -123,48 +124,4 @@ function Summary({ capsules, filter, onFilter }: SummaryProps) {
 function fits({ id, name, labels, status, template }: CapsuleInfo, filter: string): boolean {
   const notes = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
   return [id, name ?? "", status, template, ...notes].some((text) => text.toLowerCase().includes(filter));
-}
-
-function CapsuleTable({ capsules, order }: { capsules: readonly CapsuleInfo[]; order: Order }) {
-  return (
-    <Table
-      caption={`Capsules: ${order.toLowerCase()}`}
-      columns={["Capsule", "Status", wideOnly("Size"), wideOnly("When idle"), wideOnly("Created"), actionsColumn]}
-    >
-      {capsules.map((capsule) => (
-        <CapsuleRow key={capsule.id} capsule={capsule} />
-      ))}
-    </Table>
-  );
-}
-
-function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
-  const { store } = useDashboard();
-  const { id, name, status, template, vcpus, memoryMb, timeoutSec, onTimeout, createdAt } = capsule;
-  return (
-    <tr>
-      <th scope="row">
-        <a class="mono" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
-          {name ?? id}
-        </a>
-        {name !== null && <span class="sub mono">{id}</span>}
-        <span class="sub">from {template}</span>
-      </th>
-      <td>
-        <StatusBadge status={status} operation={store.operations.value.get(id)} />
-      </td>
-      <td class="wide-only">
-        {cpus(vcpus)}, {memory(memoryMb)}
-      </td>
-      <td class="wide-only">
-        {timeoutSec === 0 ? <span class="muted">runs on</span> : `${onTimeout} after ${duration(timeoutSec)}`}
-      </td>
-      <td class="wide-only">
-        <Time at={createdAt} />
-      </td>
-      <td class="row-actions">
-        <CapsuleActions capsule={capsule} isBrief />
-      </td>
-    </tr>
-  );
 }

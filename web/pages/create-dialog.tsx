@@ -1,6 +1,6 @@
 /** The dialog for a new capsule: template, name, size, and what happens to it by itself. */
 import { useState } from "preact/hooks";
-import { capsuleNamePattern, createDefaults } from "../../src/wire/defaults.ts";
+import { createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { PairsField } from "../parts/pairs-field.tsx";
@@ -10,6 +10,7 @@ import { cpus, duration, memory } from "../state/format.ts";
 import { pairsIn } from "../state/pairs.ts";
 import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
+import { LabelsField, NameField } from "./capsule-fields.tsx";
 
 const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
 const defaults: Settings = {
@@ -86,7 +87,7 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   return (
     <FormDialog title="New capsule" confirm="Create" onConfirm={create} onClose={onClose}>
       <TemplateField settings={settings} onChange={change} />
-      <NameField settings={settings} onChange={change} />
+      <NameField text={settings.name} onChange={(name) => change({ name })} />
       {snapshot === undefined ? (
         <SizeFields settings={settings} limits={limits} onChange={change} />
       ) : (
@@ -96,12 +97,7 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         </p>
       )}
       <DiskField settings={settings} limits={limits} onChange={change} />
-      <PairsField
-        label="Labels"
-        hint="Optional: KEY=VALUE, a line for each, to find it by."
-        text={settings.labels}
-        onChange={(labels) => change({ labels })}
-      />
+      <LabelsField text={settings.labels} onChange={(labels) => change({ labels })} />
       <PairsField
         label="Variables"
         hint="Optional: KEY=VALUE, a line for each, of every command and terminal. They are not shown again."
@@ -120,24 +116,6 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         Resume it when a request needs it
       </label>
     </FormDialog>
-  );
-}
-
-function NameField({ settings, onChange }: FieldsProps) {
-  return (
-    <Field label="Name" hint="Optional: a–z, 0–9 and -, unique in the team. Stands for the id.">
-      {(ties) => (
-        <input
-          {...ties}
-          type="text"
-          autocomplete="off"
-          spellcheck={false}
-          pattern={capsuleNamePattern}
-          value={settings.name}
-          onInput={(event) => onChange({ name: event.currentTarget.value })}
-        />
-      )}
-    </Field>
   );
 }
 

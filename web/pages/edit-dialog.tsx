@@ -1,12 +1,10 @@
 /** The dialog that changes a capsule's name and labels, in every status. */
 import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
-import { capsuleNamePattern } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
-import { PairsField } from "../parts/pairs-field.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { changeOfPairs, pairsIn, textOfPairs } from "../state/pairs.ts";
+import { LabelsField, NameField } from "./capsule-fields.tsx";
 
 export function EditDialog({ capsule, onClose }: { capsule: CapsuleInfo; onClose: () => void }) {
   const { client, store } = useDashboard();
@@ -23,20 +21,8 @@ export function EditDialog({ capsule, onClose }: { capsule: CapsuleInfo; onClose
   };
   return (
     <FormDialog title="Name and labels" confirm="Save" onConfirm={save} onClose={onClose}>
-      <Field label="Name" hint="a–z, 0–9 and -, unique in the team. Stands for the id. Empty: none.">
-        {(ties) => (
-          <input
-            {...ties}
-            type="text"
-            autocomplete="off"
-            spellcheck={false}
-            pattern={capsuleNamePattern}
-            value={name}
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
-      <PairsField label="Labels" hint="KEY=VALUE, a line for each." text={labels} onChange={setLabels} />
+      <NameField text={name} onChange={setName} />
+      <LabelsField text={labels} onChange={setLabels} />
     </FormDialog>
   );
 }

@@ -35,7 +35,7 @@ export function RequireRunning({ capsule, action, render }: RequireRunningProps)
           kind="primary"
           icon="play"
           isBusy={dashboard.store.operations.value.get(id) === "resuming"}
-          onPress={() => void dashboard.attempt(() => dashboard.resume(capsule))}
+          onPress={() => void dashboard.attempt(() => dashboard.perform("resume", capsule))}
         >
           Resume this capsule
         </Button>
@@ -45,7 +45,7 @@ export function RequireRunning({ capsule, action, render }: RequireRunningProps)
           kind="primary"
           icon="play"
           isBusy={dashboard.store.operations.value.get(id) === "starting"}
-          onPress={() => void dashboard.attempt(() => dashboard.start(capsule))}
+          onPress={() => void dashboard.attempt(() => dashboard.perform("start", capsule))}
         >
           Start this capsule
         </Button>

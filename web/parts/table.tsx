@@ -3,6 +3,8 @@ import type { ComponentChildren } from "preact";
 
 interface Column {
   title: string;
+  /** Shown in place of the title. */
+  head?: ComponentChildren;
   /** Hidden on narrow screens; its cells need the class `wide-only`. */
   isWideOnly?: true;
   /** Heading for screen readers only. */
@@ -37,10 +39,10 @@ export function Table({ caption, columns, children }: TableProps) {
   );
 }
 
-function heading({ title, isWideOnly, isUnseen }: Column) {
+function heading({ title, head = title, isWideOnly, isUnseen }: Column) {
   return (
     <th key={title} scope="col" class={isWideOnly ? "wide-only" : undefined}>
-      {isUnseen ? <span class="unseen">{title}</span> : title}
+      {isUnseen ? <span class="unseen">{title}</span> : head}
     </th>
   );
 }

@@ -3,11 +3,22 @@ import { type ReadonlySignal, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { CapsuleInfo, Client, ServiceEvent, SessionInfo, TemplateInfo } from "../../src/sdk/sdk.ts";
-import { CapsuleStore } from "./capsule-store.ts";
+import { CapsuleStore, type Operation } from "./capsule-store.ts";
 import type { Toasts } from "./toasts.ts";
 
 /** Pause before the events are opened again, after the SDK has given up. */
 const retryMs = 5_000;
+
+export type Change = "pause" | "resume" | "stop" | "start" | "destroy";
+
+/** `done`: what a capsule is afterwards. */
+export const changes: Record<Change, { operation: Operation; done: string }> = {
+  pause: { operation: "pausing", done: "paused" },
+  resume: { operation: "resuming", done: "running again" },
+  stop: { operation: "stopping", done: "stopped" },
+  start: { operation: "starting", done: "running again" },
+  destroy: { operation: "destroying", done: "destroyed" },
+};
 
 export class Dashboard {
   readonly client: Client;
@@ -106,34 +117,20 @@ export class Dashboard {
     }
   }
 
-  async pause({ id }: CapsuleInfo): Promise<void> {
-    const pause = async () => this.store.changed((await this.client.capsule(id).pause()).info);
-    await this.store.during(id, "pausing", pause);
-    this.toasts.done(`Capsule ${id} is paused.`);
+  /** Changes the capsule's status; the caller tells the user. */
+  async change(change: Change, { id }: CapsuleInfo): Promise<void> {
+    const capsule = this.client.capsule(id);
+    await this.store.during(id, changes[change].operation, async () => {
+      if (change === "destroy") await capsule.destroy();
+      else this.store.changed((await capsule[change]()).info);
+    });
+    if (change === "destroy") this.store.removed(id);
   }
 
-  async resume({ id }: CapsuleInfo): Promise<void> {
-    const resume = async () => this.store.changed((await this.client.capsule(id).resume()).info);
-    await this.store.during(id, "resuming", resume);
-    this.toasts.done(`Capsule ${id} is running again.`);
-  }
-
-  async stop({ id }: CapsuleInfo): Promise<void> {
-    const stop = async () => this.store.changed((await this.client.capsule(id).stop()).info);
-    await this.store.during(id, "stopping", stop);
-    this.toasts.done(`Capsule ${id} is stopped.`);
-  }
-
-  async start({ id }: CapsuleInfo): Promise<void> {
-    const start = async () => this.store.changed((await this.client.capsule(id).start()).info);
-    await this.store.during(id, "starting", start);
-    this.toasts.done(`Capsule ${id} is running again.`);
-  }
-
-  async destroy({ id }: CapsuleInfo): Promise<void> {
-    await this.store.during(id, "destroying", () => this.client.capsule(id).destroy());
-    this.store.removed(id);
-    this.toasts.done(`Capsule ${id} is destroyed.`);
+  /** As `change`, with a toast. */
+  async perform(change: Change, capsule: CapsuleInfo): Promise<void> {
+    await this.change(change, capsule);
+    this.toasts.done(`Capsule ${capsule.id} is ${changes[change].done}.`);
   }
 
   /** An empty name: the service generates one. Resolves with the template's name. */

@@ -1,0 +1,93 @@
+/** The rows of the list of capsules, each with a tick box for the actions on several. */
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import { StatusBadge } from "../parts/status-badge.tsx";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
+import { Time } from "../parts/time.tsx";
+import type { Order } from "../state/capsule-orders.ts";
+import { useDashboard } from "../state/dashboard.ts";
+import { cpus, duration, memory } from "../state/format.ts";
+import { hrefOf } from "../state/route.ts";
+import type { Bulk } from "./bulk-bar.tsx";
+import { CapsuleActions } from "./capsule-actions.tsx";
+
+interface CapsuleTableProps {
+  capsules: readonly CapsuleInfo[];
+  order: Order;
+  bulk: Bulk;
+}
+
+export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
+  const chosen = { title: "Choose", head: <ChooseAll count={capsules.length} bulk={bulk} /> };
+  return (
+    <Table
+      caption={`Capsules: ${order.toLowerCase()}`}
+      columns={[
+        chosen,
+        "Capsule",
+        "Status",
+        wideOnly("Size"),
+        wideOnly("When idle"),
+        wideOnly("Created"),
+        actionsColumn,
+      ]}
+    >
+      {capsules.map((capsule) => (
+        <CapsuleRow key={capsule.id} capsule={capsule} bulk={bulk} />
+      ))}
+    </Table>
+  );
+}
+
+function ChooseAll({ count, bulk }: { count: number; bulk: Bulk }) {
+  const { length } = bulk.chosen;
+  return (
+    <input
+      type="checkbox"
+      aria-label="Choose all capsules"
+      checked={length === count}
+      indeterminate={length > 0 && length < count}
+      onChange={() => bulk.chooseAll(length < count)}
+    />
+  );
+}
+
+function CapsuleRow({ capsule, bulk }: { capsule: CapsuleInfo; bulk: Bulk }) {
+  const { store } = useDashboard();
+  const { id, name, status, template, vcpus, memoryMb, timeoutSec, onTimeout, createdAt } = capsule;
+  const failure = bulk.failures.get(id);
+  return (
+    <tr>
+      <td class="choose">
+        <input
+          type="checkbox"
+          aria-label={`Choose ${id}`}
+          checked={bulk.chosen.includes(capsule)}
+          onChange={() => bulk.toggle(id)}
+        />
+      </td>
+      <th scope="row">
+        <a class="mono" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
+          {name ?? id}
+        </a>
+        {name !== null && <span class="sub mono">{id}</span>}
+        <span class="sub">from {template}</span>
+        {failure !== undefined && <span class="sub failed breakable">{failure}</span>}
+      </th>
+      <td>
+        <StatusBadge status={status} operation={store.operations.value.get(id)} />
+      </td>
+      <td class="wide-only">
+        {cpus(vcpus)}, {memory(memoryMb)}
+      </td>
+      <td class="wide-only">
+        {timeoutSec === 0 ? <span class="muted">runs on</span> : `${onTimeout} after ${duration(timeoutSec)}`}
+      </td>
+      <td class="wide-only">
+        <Time at={createdAt} />
+      </td>
+      <td class="row-actions">
+        <CapsuleActions capsule={capsule} isBrief />
+      </td>
+    </tr>
+  );
+}
