@@ -52,6 +52,7 @@ for (const view of views) {
     const look = async (name: string) => {
       for (const each of await inspect(page)) wrong.push(`${name}: ${each}`);
     };
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
     await look("sign-in");
     await visitor.signIn(service().key);
     await page.getByRole("row").filter({ hasText: paused.id }).getByText("paused").waitFor();

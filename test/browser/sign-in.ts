@@ -13,25 +13,43 @@ test("a one-time link signs in once, and leaves the address bar at once", deadli
   await second.page.getByRole("button", { name: "Sign in" }).waitFor();
 });
 
+test("a wrong key is refused in the service's words; a right one outlives a reload", deadline, async () => {
+  await using visitor = await Visitor.come();
+  const { page } = visitor;
+  await page.getByLabel("API key").fill("capk_wrong");
+  await page.keyboard.press("Enter");
+  const { json } = await service().expect(401, "GET", "/v1/session", { key: "capk_wrong" });
+  await page
+    .getByRole("alert")
+    .filter({ hasText: new RegExp(json.error.message, "i") })
+    .waitFor();
+  await page.getByLabel("API key").fill("");
+  await visitor.signIn(service().key);
+  await page.reload();
+  await page.getByRole("heading", { name: "Capsules" }).waitFor();
+});
+
 test(
-  "a wrong key is refused in the service's words; a right one outlives a reload, not the tab",
+  "a second tab is signed in by the first; the key outlives neither the last tab nor a sign-out",
   deadline,
   async () => {
-    await using visitor = await Visitor.come();
+    await using visitor = await Visitor.signedIn();
     const { page } = visitor;
-    await page.getByLabel("API key").fill("capk_wrong");
-    await page.keyboard.press("Enter");
-    const { json } = await service().expect(401, "GET", "/v1/session", { key: "capk_wrong" });
-    await page
-      .getByRole("alert")
-      .filter({ hasText: new RegExp(json.error.message, "i") })
-      .waitFor();
-    await page.getByLabel("API key").fill("");
+    const context = page.context();
+    const tab = await context.newPage();
+    await tab.goto(`${service().url}/#/templates`);
+    await tab.getByRole("heading", { name: "Templates" }).waitFor();
+    assert.deepEqual(await tab.evaluate(() => [document.cookie, JSON.stringify(localStorage)]), ["", "{}"]);
+    await tab.getByRole("button", { name: "Sign out" }).click();
+    await tab.getByRole("button", { name: "Sign in" }).waitFor();
+    await visitor.sees("You signed out in another tab.");
+    await tab.reload();
+    await tab.getByRole("button", { name: "Sign in" }).waitFor();
+    assert.equal(await tab.evaluate(() => JSON.stringify(sessionStorage)), "{}");
+
     await visitor.signIn(service().key);
-    await page.reload();
-    await page.getByRole("heading", { name: "Capsules" }).waitFor();
-    const tab = await page.context().newPage();
-    await tab.goto(service().url);
+    await page.goto("about:blank");
+    await tab.reload();
     await tab.getByRole("button", { name: "Sign in" }).waitFor();
   },
 );

@@ -50,8 +50,9 @@ test("a terminal that was left is found and joined from elsewhere, and no other 
     await left.reads(/^is left/);
   }
   await using visitor = await Visitor.at(capsule, "terminal");
-  await visitor.presses(/^Join \/bin\/bash pty-/);
+  await visitor.presses(/^Join \/bin\/bash ?started (just now|\d)/);
   await visitor.sees("Connected.");
+  await visitor.reads(/^is left/);
   await visitor.enters("echo still $mark");
   await visitor.reads(/^still left/);
   assert.equal(await capsule.sh("pgrep -c -x bash"), "1");

@@ -30,7 +30,7 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
       <Logo />
       <form class="card" onSubmit={submit}>
         <h1>Sign in</h1>
-        <Field label="API key" hint="Stored in this browser tab only, until you close it.">
+        <Field label="API key" hint="Kept until the last tab with this dashboard is closed.">
           {(ties) => (
             <input
               {...ties}

@@ -4,6 +4,7 @@ import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
 import { useQuery } from "../parts/query.ts";
+import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { type SavedTerminal, savedTerminals, saveTerminals } from "../state/saved-terminals.ts";
 import { sessionsIn } from "../state/service.ts";
@@ -149,12 +150,21 @@ function DetachedSessions({ id, closed, onJoin }: DetachedSessionsProps) {
   if (sessions.length === 0) return null;
   return (
     <>
-      <p>These sessions run in the capsule, detached or open in another client. Joining one shows its new output.</p>
+      <p>
+        These sessions run in the capsule, detached or open in another client. A joined one shows its kept output first.
+      </p>
       <ul class="detached-sessions">
-        {sessions.slice(0, terminalsMax).map(({ tag, cmd }) => (
+        {sessions.slice(0, terminalsMax).map(({ tag, cmd, startedAt }) => (
           <li key={tag}>
             <Button icon="terminal" onPress={() => onJoin(tag)}>
-              Join {cmd.slice(0, namedMaxChars)} <span class="mono">{tag}</span>
+              Join {cmd.slice(0, namedMaxChars)}
+              {startedAt === undefined ? (
+                <span class="mono">{tag}</span>
+              ) : (
+                <span class="muted">
+                  started <Time at={new Date(startedAt).toISOString()} />
+                </span>
+              )}
             </Button>
           </li>
         ))}

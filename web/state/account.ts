@@ -1,16 +1,19 @@
 /**
- * The session of this browser tab. The key is in the tab's session storage only: closing the tab signs out, and so does
- * the service when the key is revoked or has expired.
+ * The session of this browser tab. The key is in the tab's session storage only; a further tab gets it from one that is signed
+ * in. Closing the last tab signs out, and so does the service when the key is revoked or has expired.
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { Client, hasCode, type SessionInfo } from "../../src/sdk/sdk.ts";
 import { deleteTerminals } from "./saved-terminals.ts";
 import { clientOf } from "./service.ts";
+import { TabHandover } from "./tab-handover.ts";
 import { messageOf } from "./toasts.ts";
 
 const storageKey = "key";
 /** Between attempts to reach the service. */
 const retryMs = 2_000;
+/** For the other tabs' answer; the sign-in form is shown afterwards, and a later answer still signs in. */
+const handoverMs = 300;
 
 export interface SignedIn {
   client: Client;
@@ -27,6 +30,15 @@ export class Account {
   readonly #state = signal<AccountState>({ phase: "out" });
   readonly #storage: Storage;
 
+  readonly #tabs = new TabHandover({
+    key: () => (this.#state.value.phase === "in" ? (this.#storage.getItem(storageKey) ?? undefined) : undefined),
+    onKey: (key) => void this.#restoreBy(key),
+    onSignedOut: (keyId) => {
+      const state = this.#state.value;
+      if (state.phase === "in" && state.session.keyId === keyId) this.#leave("You signed out in another tab.");
+    },
+  });
+
   constructor(storage: Storage = sessionStorage) {
     this.#storage = storage;
   }
@@ -35,17 +47,33 @@ export class Account {
     return this.#state;
   }
 
-  /** Signs in by the link's token if there is one, else by the key saved before a reload. */
+  /** Signs in by the link's token if there is one, else by the key saved before a reload, else by another tab's. */
   async restore(token: string | undefined): Promise<void> {
     const saved = this.#storage.getItem(storageKey);
-    if (token === undefined && saved === null) return;
+    if (token !== undefined) return await this.#restoreByLink(token);
+    if (saved !== null) return await this.#restoreBy(saved);
+    this.#state.value = { phase: "asking" };
+    this.#tabs.ask();
+    const asked = this.#state.value;
+    await new Promise((resolve) => setTimeout(resolve, handoverMs));
+    if (this.#state.value === asked) this.#state.value = { phase: "out" };
+  }
+
+  async #restoreByLink(token: string): Promise<void> {
     this.#state.value = { phase: "asking" };
     try {
-      if (token === undefined) await this.#retrySignIn(saved!);
-      else await this.signIn((await Client.signIn(token)).key);
+      await this.signIn((await Client.signIn(token)).key);
     } catch (error) {
-      const why = token === undefined ? "You were signed out" : "The link cannot be used";
-      this.signOut(`${why}: ${(error as Error).message}.`);
+      this.#leave(`The link cannot be used: ${(error as Error).message}.`);
+    }
+  }
+
+  async #restoreBy(key: string): Promise<void> {
+    this.#state.value = { phase: "asking" };
+    try {
+      await this.#retrySignIn(key);
+    } catch (error) {
+      this.#leave(`You were signed out: ${(error as Error).message}.`);
     }
   }
 
@@ -64,13 +92,21 @@ export class Account {
 
   /** Throws what the service says about the key. */
   async signIn(key: string): Promise<void> {
-    const client = clientOf(key, () => this.signOut("You were signed out: the key is no longer valid."));
+    this.#tabs.stopAsking();
+    const client = clientOf(key, () => this.#leave("You were signed out: the key is no longer valid."));
     const session = await client.session();
     this.#storage.setItem(storageKey, key);
     this.#state.value = { phase: "in", client, session };
   }
 
-  signOut(reason?: string): void {
+  /** In every tab with this session. */
+  signOut(): void {
+    const state = this.#state.value;
+    if (state.phase === "in") this.#tabs.signedOut(state.session.keyId);
+    this.#leave();
+  }
+
+  #leave(reason?: string): void {
     this.#storage.removeItem(storageKey);
     deleteTerminals(this.#storage);
     this.#state.value = reason === undefined ? { phase: "out" } : { phase: "out", reason };
