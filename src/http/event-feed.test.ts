@@ -135,6 +135,68 @@ test("a closed feed ends its streams, also later ones", async () => {
   await Promise.all([early, late].map((stream) => once(stream.resume(), "end")));
 });
 
+/** Streams of a team whose first bytes are read already. */
+function readStreams(feed: EventFeed, count: number, team = "red"): Readable[] {
+  const streams = Array.from({ length: count }, () => feed.subscribe(team, undefined).stream);
+  for (const stream of streams) stream.read();
+  return streams;
+}
+
+const publishLarge = (feed: EventFeed) => feed.publish("red", "capsule-removed", () => ({ id: "x".repeat(48 * 1024) }));
+const unreadBytes = (streams: Readable[]) => streams.reduce((sum, stream) => sum + stream.readableLength, 0);
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve));
+
+test("a turn of the loop pushes 256 KiB of a team's events, and each event is one buffer for all streams", async () => {
+  const feed = new EventFeed();
+  const streams = readStreams(feed, 100);
+  const [blue] = readStreams(feed, 1, "blue");
+  publishLarge(feed);
+  const eventBytes = streams[0]!.readableLength;
+  const bytesOfTurns = [unreadBytes(streams)];
+  publish(feed, 1, "blue");
+  assert.match(String(blue!.read()), /"id":1/, "another team's event is pushed at once");
+  while (unreadBytes(streams) < 100 * eventBytes) {
+    await nextTurn();
+    bytesOfTurns.push(unreadBytes(streams));
+  }
+  const mostBytes = Math.max(...bytesOfTurns.map((bytes, at) => bytes - (bytesOfTurns[at - 1] ?? 0)));
+  assert.ok(mostBytes <= (64 + 12) * 4_096, `${mostBytes} bytes in a turn`);
+  assert.equal(new Set(streams.map((stream) => stream.read())).size, 1);
+});
+
+test("events that wait for a turn are in order, replayed to later streams once, and precede the end", async () => {
+  const feed = new EventFeed();
+  const subscriptions = Array.from({ length: 20 }, () => feed.subscribe("red", undefined));
+  const early = subscriptions.map(({ stream }) => read(stream));
+  for (const events of early) assert.equal((await events.next())?.name, "reset");
+  const first = early[0]!.lastId;
+  for (let n = 0; n < 4; n++) {
+    publishLarge(feed);
+    publish(feed, n);
+  }
+  const late = read(feed.subscribe("red", first).stream);
+  for (const { end } of subscriptions) end();
+  publish(feed, 4);
+  for (const events of [...early, late]) {
+    for (let n = 0; n < 4; n++) {
+      assert.match((await events.next())?.data.id, /^x+$/);
+      assert.deepEqual((await events.next())?.data, { id: n });
+    }
+  }
+  for (const events of early) assert.equal(await events.next(), undefined);
+  assert.deepEqual((await late.next())?.data, { id: 4 });
+});
+
+test("bytes that wait for a turn count for the backlog of their stream", async () => {
+  const feed = new EventFeed();
+  const streams = readStreams(feed, 100);
+  for (let n = 0; n < 21; n++) publishLarge(feed);
+  assert.ok(unreadBytes(streams) < 1 << 20, "most of them have not been pushed");
+  assert.equal(streams.filter(({ destroyed }) => !destroyed).length, 100);
+  publishLarge(feed);
+  assert.equal(streams.filter(({ destroyed }) => !destroyed).length, 0);
+});
+
 test("long events that would not fit the backlog are answered by a reset, and the others are replayed", async () => {
   const feed = new EventFeed({ backlogMaxBytes: 4_000 });
   const first = feed.subscribe("blue", undefined);

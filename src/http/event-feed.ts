@@ -11,13 +11,14 @@ import { randomBytes } from "node:crypto";
 import { Readable } from "node:stream";
 import { CapsuleError } from "../wire/errors.ts";
 import type { EventName } from "../wire/event.ts";
+import { EventTurns } from "./event-turns.ts";
 
 export interface FeedOptions {
   /** Events of one team in its ring. */
   ringMax?: number;
   /** Life of a ring without streams. */
   lingerMs?: number;
-  /** Unread bytes of one stream. */
+  /** Bytes of one stream that wait for a turn of the event loop, or are unread. */
   backlogMaxBytes?: number;
   /** Streams of one team. */
   streamsMax?: number;
@@ -28,11 +29,11 @@ export const feedDefaults = { ringMax: 256, lingerMs: 300_000, backlogMaxBytes: 
 interface Ring {
   readonly epoch: string;
   /** Encoded events, oldest first; the last one has number `count`. */
-  readonly kept: string[];
-  /** Characters of those. */
-  length: number;
+  readonly kept: Buffer[];
+  keptBytes: number;
   count: number;
   readonly streams: Set<Readable>;
+  readonly turns: EventTurns;
   lingerTimer: NodeJS.Timeout | undefined;
 }
 
@@ -44,8 +45,9 @@ export interface Subscription {
 }
 
 const reconnectMs = 1_000;
-/** Part of a backlog, in bytes, that kept events may have in characters, of up to 3 bytes: a replay of all of them fits. */
+/** Part of a backlog that kept events may have: a replay of all of them fits. */
 const replayShare = 4;
+const stillHere = Buffer.from(": still here\n\n");
 
 export class EventFeed {
   readonly #rings = new Map<string, Ring>();
@@ -76,7 +78,7 @@ export class EventFeed {
     clearTimeout(ring.lingerTimer);
     ring.streams.add(stream);
     stream.once("close", () => this.#remove(teamId, ring, stream));
-    this.#push(stream, `retry: ${reconnectMs}\n\n${replayOf(ring, lastId)}`);
+    stream.push(Buffer.concat([Buffer.from(`retry: ${reconnectMs}\n\n`), ...replayOf(ring, lastId)]));
     if (this.#isClosed) endStream(ring, stream);
     return { stream, end: () => endStream(ring, stream) };
   }
@@ -88,17 +90,15 @@ export class EventFeed {
     ring.count += 1;
     const event = encode(`${ring.epoch}-${ring.count}`, name, data());
     ring.kept.push(event);
-    ring.length += event.length;
-    while (ring.kept.length > this.#ringMax || ring.length > this.#backlogMaxBytes / replayShare)
-      ring.length -= ring.kept.shift()!.length;
-    for (const stream of ring.streams) this.#push(stream, event);
+    ring.keptBytes += event.length;
+    while (ring.kept.length > this.#ringMax || ring.keptBytes > this.#backlogMaxBytes / replayShare)
+      ring.keptBytes -= ring.kept.shift()!.length;
+    this.#pushToAll(ring, event);
   }
 
   /** Sends a comment to every stream, so that clients and proxies do not time out. */
   heartbeat(): void {
-    for (const { streams } of this.#rings.values()) {
-      for (const stream of streams) this.#push(stream, ": still here\n\n");
-    }
+    for (const ring of this.#rings.values()) this.#pushToAll(ring, stillHere);
   }
 
   /** Ends all streams. */
@@ -119,15 +119,18 @@ export class EventFeed {
     let ring = this.#rings.get(teamId);
     if (ring === undefined) {
       const epoch = randomBytes(4).toString("hex");
-      ring = { epoch, kept: [], length: 0, count: 0, streams: new Set(), lingerTimer: undefined };
+      const [streams, turns] = [new Set<Readable>(), new EventTurns()];
+      ring = { epoch, kept: [], keptBytes: 0, count: 0, streams, turns, lingerTimer: undefined };
       this.#rings.set(teamId, ring);
     }
     return ring;
   }
 
-  #push(stream: Readable, text: string): void {
-    stream.push(text);
-    if (stream.readableLength > this.#backlogMaxBytes) stream.destroy();
+  #pushToAll({ streams, turns }: Ring, bytes: Buffer): void {
+    for (const stream of streams) {
+      turns.push(stream, bytes);
+      if (turns.unreadBytes(stream) > this.#backlogMaxBytes) stream.destroy();
+    }
   }
 
   #remove(teamId: string, ring: Ring, stream: Readable): void {
@@ -139,20 +142,24 @@ export class EventFeed {
 }
 
 /** Removes it from the ring first: nothing may be pushed after the end. */
-function endStream({ streams }: Ring, stream: Readable): void {
-  if (streams.delete(stream)) stream.push(null);
+function endStream({ streams, turns }: Ring, stream: Readable): void {
+  if (streams.delete(stream)) turns.end(stream);
 }
 
 /** The events after `lastId`, or a reset. */
-function replayOf({ epoch, count, kept }: Ring, lastId: string | undefined): string {
+function replayOf({ epoch, count, kept }: Ring, lastId: string | undefined): Buffer[] {
   const position = `${epoch}-${count}`;
-  if (lastId === undefined) return encode(position, "reset", { reason: "new" });
+  if (lastId === undefined) return [encode(position, "reset", { reason: "new" })];
   const [, sameEpoch, digits] = /^([0-9a-f]{8})-(\d{1,15})$/.exec(lastId) ?? [];
   const behind = sameEpoch === epoch ? count - Number(digits) : Number.POSITIVE_INFINITY;
-  if (behind < 0 || behind > kept.length) return encode(position, "reset", { reason: "missed" });
-  return kept.slice(kept.length - behind).join("");
+  if (behind < 0 || behind > kept.length) return [encode(position, "reset", { reason: "missed" })];
+  return kept.slice(kept.length - behind);
 }
 
-function encode(id: string, name: EventName | "reset", data: object): string {
-  return `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+/** A part of Node's pool of buffers would keep the whole pool for as long as the event is kept. */
+function encode(id: string, name: EventName | "reset", data: object): Buffer {
+  const text = `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text));
+  bytes.write(text);
+  return bytes;
 }
