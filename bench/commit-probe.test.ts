@@ -52,6 +52,7 @@ const row = {
   onExpiry: "destroy",
   retentionSec: 0,
   autoResume: 0,
+  network: null,
 } as const satisfies Omit<CapsuleRow, "teamId">;
 
 test("commits of capsules are marked where the server syncs them, and only there", (t) => {

@@ -89,6 +89,7 @@ function insertPaused(dataDir: string, team: string, count: number): void {
       onExpiry: "destroy",
       retentionSec: 0,
       autoResume: 0,
+      network: null,
     });
   }
   database.close();

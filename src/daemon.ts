@@ -11,7 +11,7 @@ import { systemClock } from "./capsules/clock.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
 import type { QuotaLimits } from "./capsules/quotas.ts";
 import type { CapsuleStore } from "./capsules/store.ts";
-import { type Config, ownMemoryMb } from "./config.ts";
+import type { Config } from "./config.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
 import { limitedMemory } from "./host/capacity/host-memory.ts";
 import { Readiness } from "./host/capacity/readiness.ts";
@@ -32,6 +32,7 @@ import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
 import { SecretKey } from "./secret.ts";
 import { buildService, type Observers, openRecords } from "./service.ts";
+import { ownMemoryMb } from "./settings.ts";
 import { ensureFirstKey } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
@@ -174,6 +175,7 @@ function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<Ser
     version,
     trustProxy: config.trustProxy,
     corsOrigins: config.corsOrigins,
+    portDomain: config.portDomain,
     drainMs: config.drainMs,
     keepAliveMs: config.keepAliveSec * 1_000,
     web: config.web ?? join(config.dataDir, "web"),

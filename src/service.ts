@@ -15,6 +15,7 @@ import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
 import { Metrics } from "./capsules/metrics/metrics.ts";
+import { Networks } from "./capsules/networks.ts";
 import { Orphans } from "./capsules/orphans.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
@@ -29,6 +30,7 @@ import type { Database } from "./db/database.ts";
 import { DeadlineRows } from "./db/deadline-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
 import { MetricRows } from "./db/metric-rows.ts";
+import { PortRows } from "./db/port-rows.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
 import type { Host } from "./host/host.ts";
@@ -70,6 +72,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
     capsuleRows,
     deadlineRows: new DeadlineRows(database),
     metricRows: new MetricRows(database),
+    portRows: new PortRows(database),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
@@ -128,7 +131,7 @@ export function buildService(options: ServiceOptions) {
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     envs: new Envs(store, runs, records.secret),
-    ...{ autoResumes, metrics },
+    ...{ autoResumes, metrics, networks: new Networks(records.portRows, store) },
     templates: templateRows,
     observeExec: observers.observeExec,
   });

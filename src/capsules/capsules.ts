@@ -9,26 +9,25 @@ import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { AutoResumes, UntilResumed } from "./auto-resumes.ts";
 import type { Clock } from "./clock.ts";
+import { Creations } from "./creations.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
-import { type Envs, requireSmall } from "./envs.ts";
-import { newCapsuleId } from "./ids.ts";
+import type { Envs } from "./envs.ts";
 import { allow } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Metrics } from "./metrics/metrics.ts";
-import { type CreateRequest, newRow } from "./new-row.ts";
-import { originOf } from "./origin.ts";
+import type { Networks, PortAccess } from "./networks.ts";
+import type { CreateRequest } from "./new-row.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
-import { type Resolved, requireGrowth, resolveTemplate } from "./resolved.ts";
 import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
-import { changesNothing, encodeLabels, type SettingsChange, settingsAfter } from "./settings.ts";
+import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 import { UrlSecrets } from "./url-secrets.ts";
 import { type CapsuleView, type ViewTurn, viewOf } from "./view.ts";
 
-export type { CapsuleView, CreateRequest };
+export type { CapsuleView, CreateRequest, PortAccess };
 
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
 export type CaptureCommit<T> = (capsule: CapsuleView, captured: Captured) => T;
@@ -47,6 +46,7 @@ export interface CapsulesOptions {
   quotas: Quotas;
   envs: Envs;
   metrics: Metrics;
+  networks: Networks;
   disk: Pick<DiskLimiter, "requireWritable">;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
@@ -55,14 +55,17 @@ export interface CapsulesOptions {
 export class Capsules {
   readonly urlSecrets: UrlSecrets;
   readonly metrics: Metrics;
+  readonly networks: Networks;
   readonly #options: CapsulesOptions;
+  readonly #creations: Creations;
   readonly #revivals: Revivals;
-  #isClosing = false;
 
   constructor(options: CapsulesOptions) {
     this.#options = options;
+    this.#creations = new Creations(options);
     this.#revivals = new Revivals({ ...options, permit: (...of) => this.permit(...of) });
     this.metrics = options.metrics;
+    this.networks = options.networks;
     this.urlSecrets = new UrlSecrets(options.store);
   }
 
@@ -75,36 +78,7 @@ export class Capsules {
     request: CreateRequest,
     alongside: (capsule: CapsuleView) => void = () => {},
   ): Promise<CapsuleView> {
-    const { store, transitions, clock, host, quotas } = this.#options;
-    if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
-    const labels = encodeLabels(request.labels ?? {});
-    const { envs = {} } = request;
-    requireSmall(envs);
-    const name = request.name ?? null;
-    this.#requireFree(teamId, name);
-    const first = this.#resolve(teamId, request);
-    if (first.isGrown) await requireGrowth(this.#options, teamId, request.template, first);
-    using stack = new DisposableStack();
-    const admitted = stack.use(await host.admitStart(teamId, first.memoryMb));
-    const { storage, vcpus, memoryMb, diskMb, isGrown } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
-    this.#requireFree(teamId, name); // again: another capsule may have taken it meanwhile
-    quotas.requireCreate(teamId, { vcpus, memoryMb });
-    const origin = originOf({ storage, template: request.template });
-    const warm = isGrown ? undefined : host.reserve(origin, { vcpus, memoryMb });
-    const id = warm ?? newCapsuleId();
-    const row = newRow({ id, teamId, storage, vcpus, memoryMb, diskMb }, { ...request, labels }, clock.now());
-    try {
-      const isNew = store.insert(row, () => {
-        this.#options.envs.keep(row.id, envs);
-        alongside(this.#view(row));
-      });
-      if (!isNew) throw new Error(`the random id ${row.id} was taken`);
-    } catch (error) {
-      await host.remove(row.id);
-      throw error;
-    }
-    const untilStarted = stack.move();
-    void quotas.duringStart(teamId, () => transitions.boot(row, admitted)).finally(() => untilStarted.dispose());
+    const row = await this.#creations.create(teamId, request, (made) => alongside(this.#view(made)));
     return this.#view(row);
   }
 
@@ -136,10 +110,11 @@ export class Capsules {
     const { store, runs, clock } = this.#options;
     const row = store.require(teamId, id);
     const settings = settingsAfter(row, change, clock.now());
-    if (settings.name !== row.name) this.#requireFree(teamId, settings.name);
+    if (settings.name !== row.name) this.#creations.requireFree(teamId, settings.name);
     if (changesNothing(row, settings)) return this.#view(row);
     const changed = store.set(row, settings);
     runs.changed(changed);
+    if (change.network !== undefined) this.networks.changed(id);
     return this.#view(changed);
   }
 
@@ -237,6 +212,16 @@ export class Capsules {
     });
   }
 
+  /** The rules of access to its ports, whatever its team; undefined: there is no such capsule, or it is being destroyed. Reads one row. */
+  portAccess(id: string): PortAccess | undefined {
+    return this.networks.access(id);
+  }
+
+  /** Calls `listener` after each change of what `portAccess` tells, but for the capsule's end; the returned function removes it. */
+  onPortsChanged(id: string, listener: () => void): () => void {
+    return this.networks.onChange(id, listener);
+  }
+
   ping(teamId: string, id: string): void {
     this.permit(teamId, id, "ping");
     this.#options.activity.note(id);
@@ -300,7 +285,7 @@ export class Capsules {
 
   /** Waits up to `graceMs` for changes under way; VMs run on. */
   async close(graceMs: number): Promise<void> {
-    this.#isClosing = true;
+    this.#creations.close();
     this.#options.runs.close();
     this.#options.adoptions.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
@@ -312,15 +297,6 @@ export class Capsules {
   #allowed(row: Capsule, action: Action): Capsule {
     allow(action, row.id, row.status, this.#options.adoptions.has(row.id) ? null : row.intent);
     return row;
-  }
-
-  #resolve(teamId: string, request: CreateRequest): Resolved {
-    return resolveTemplate(this.#options, teamId, request);
-  }
-
-  #requireFree(teamId: string, name: string | null): void {
-    if (name === null || this.#options.store.idNamed(teamId, name) === undefined) return;
-    throw new CapsuleError("name_taken", `the team has a capsule named ${name}`);
   }
 
   #view(row: Capsule): CapsuleView {

@@ -1,4 +1,5 @@
 /** The row of a new capsule. */
+import type { NetworkPolicy } from "../network/policy.ts";
 import type { Variables } from "./envs.ts";
 import { type Labels, type PolicyChange, policiesOf } from "./settings.ts";
 import type { Capsule } from "./store.ts";
@@ -15,17 +16,21 @@ export interface CreateRequest extends PolicyChange {
   /** Default: the template's. */
   diskMb?: number | undefined;
   timeoutSec: number;
+  /** Default: none. */
+  network?: NetworkPolicy | undefined;
 }
 
-/** `labels`: as the row has them. A template brings its own storage and shape. */
+interface Encoded extends Omit<CreateRequest, "labels" | "network" | "diskMb">, Pick<Capsule, "labels" | "network"> {}
+
+/** `labels` and `network`: as the row has them. A template brings its own storage and shape. */
 export function newRow(
   resolved: Pick<Capsule, "id" | "teamId" | "storage" | "vcpus" | "memoryMb" | "diskMb">,
-  { name, labels, template, timeoutSec, ...policies }: Omit<CreateRequest, "labels" | "diskMb"> & { labels: string },
+  { name, template, timeoutSec, labels, network, ...policies }: Encoded,
   now: number,
 ): Capsule {
   return {
     ...resolved,
-    ...{ name: name ?? null, labels, template, timeoutSec },
+    ...{ name: name ?? null, labels, template, timeoutSec, network },
     ...policiesOf(policies),
     ...{ status: "starting", intent: "create", revision: 1 },
     ...{ createdAt: now, lastUpdated: now, startedAt: null, lastActiveAt: null, expiresAt: null },

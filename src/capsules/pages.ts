@@ -25,8 +25,8 @@ export interface Turn {
   seen: number;
 }
 
-/** Bounds of one turn: rows take 10 µs each, and labels 1 ms for 64 KiB. A capsule has up to 50 KiB of them. */
-const turn = { rows: 200, labelBytes: 64 * 1024 };
+/** Bounds of one turn: rows take 10 µs each, and labels and networks 1 ms for 64 KiB. A capsule has up to 190 KiB of them. */
+const turn = { rows: 200, textBytes: 64 * 1024 };
 
 /**
  * Yields the capsules of one turn at a time, at most `limit` in all, and returns the place of the last one; undefined: no more follow.

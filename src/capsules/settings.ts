@@ -1,5 +1,6 @@
 /** The settings of a capsule, which a client may change at any time: name, labels, and what happens to it by itself. */
 import type { CapsuleSettings } from "../db/capsule-rows.ts";
+import { encodePolicy, type NetworkPolicy } from "../network/policy.ts";
 import { type DeadlineAction, labelsMax, labelValueMaxBytes } from "../wire/capsule.ts";
 import { policyDefaults } from "../wire/defaults.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -28,6 +29,8 @@ export interface SettingsChange extends PolicyChange {
   /** Added to those that the capsule has; null removes one. */
   labels?: Record<string, string | null>;
   timeoutSec?: number | undefined;
+  /** Replaces the one that the capsule has. */
+  network?: NetworkPolicy;
 }
 
 /** The policies of a new capsule. */
@@ -57,6 +60,7 @@ export function settingsAfter(
     onExpiry: change.onExpiry ?? row.onExpiry,
     retentionSec: change.retentionSec ?? row.retentionSec,
     autoResume: Number(change.autoResume ?? row.autoResume),
+    network: change.network === undefined ? row.network : encodePolicy(change.network),
   };
 }
 

@@ -80,7 +80,7 @@ export class CapsuleStore {
   }
 
   /** As CapsuleRows.page; those being destroyed too. */
-  page(teamId: string, sequence: number, bounds: { rows: number; labelBytes: number }): CapsulePage {
+  page(teamId: string, sequence: number, bounds: { rows: number; textBytes: number }): CapsulePage {
     return this.#rows.page(teamId, sequence, bounds) as CapsulePage;
   }
 

@@ -1,12 +1,15 @@
 /** A capsule as its team sees it. */
+import { decodePolicy, type NetworkPolicy, noNetwork } from "../network/policy.ts";
 import { type Labels, labelsOf } from "./settings.ts";
 import type { Capsule } from "./store.ts";
 
 /** Times are epoch milliseconds. */
 export type CapsuleView = Readonly<
-  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels" | "autoResume"> & {
+  Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels" | "autoResume" | "network"> & {
     labels: Labels;
     autoResume: boolean;
+    /** Where the row's cannot be read, that of a capsule that asked for nothing. */
+    network: NetworkPolicy;
   }
 >;
 
@@ -16,6 +19,7 @@ export function viewOf(row: Capsule, lastActiveAt: number | undefined): CapsuleV
   const expiresAt = row.status === "running" ? row.expiresAt : null; // a guest that reboots keeps the row's
   return {
     ...{ ...view, expiresAt, labels: labelsOf(row), autoResume: row.autoResume !== 0 },
+    network: decodePolicy(row.network) ?? noNetwork,
     lastActiveAt: lastActiveAt ?? row.lastActiveAt,
   };
 }

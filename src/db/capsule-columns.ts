@@ -41,6 +41,8 @@ export interface CapsuleRow {
   retentionSec: number;
   /** 1: requests resume it. */
   autoResume: number;
+  /** A JSON object; null: that of a capsule that asked for nothing. */
+  network: string | null;
 }
 
 /** The columns that a compare-and-set may change. */
@@ -53,7 +55,7 @@ export type CapsuleChange = Partial<
 
 const settings = [
   ...(["name", "labels", "timeoutSec", "onTimeout", "lifetimeSec", "expiresAt"] as const),
-  ...(["onExpiry", "retentionSec", "autoResume"] as const),
+  ...(["onExpiry", "retentionSec", "autoResume", "network"] as const),
 ] as const satisfies readonly (keyof CapsuleRow)[];
 
 /** The columns that a client may change at any time. */
@@ -85,6 +87,7 @@ export const columns = {
   onExpiry: "on_expiry",
   retentionSec: "retention_sec",
   autoResume: "auto_resume",
+  network: "network",
 } as const satisfies Record<keyof CapsuleRow, string>;
 
 export const fields = Object.keys(columns) as (keyof CapsuleRow)[];

@@ -162,14 +162,14 @@ export class CapsuleRows {
     return this.#ofTeam.all(teamId) as unknown as CapsuleRow[];
   }
 
-  /** Rows of the team from before `sequence`, newest first, until they are `rows`, or their labels have `labelBytes`. */
-  page(teamId: string, sequence: number, { rows: most, labelBytes }: { rows: number; labelBytes: number }): RowPage {
+  /** Rows of the team from before `sequence`, newest first, until they are `rows`, or their labels and networks have `textBytes`. */
+  page(teamId: string, sequence: number, { rows: most, textBytes }: { rows: number; textBytes: number }): RowPage {
     const rows: RowPage["rows"] = [];
     let bytes = 0;
     for (const row of this.#page.iterate(teamId, sequence) as unknown as Iterable<RowPage["rows"][number]>) {
       rows.push(row);
-      bytes += row.labels.length;
-      if (rows.length >= most || bytes >= labelBytes) return { rows, isLast: false };
+      bytes += row.labels.length + (row.network?.length ?? 0);
+      if (rows.length >= most || bytes >= textBytes) return { rows, isLast: false };
     }
     return { rows, isLast: true };
   }

@@ -200,6 +200,12 @@ export const steps = [
   CREATE INDEX api_keys_revoked ON api_keys (revoked_at) WHERE revoked_at IS NOT NULL;
   CREATE INDEX api_keys_expiring ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
   `,
+  // The network that a capsule asked for, a JSON object; null: none. The secret under which tokens of its ports are signed; null: none
+  // was made yet.
+  `
+  ALTER TABLE capsules ADD COLUMN network TEXT;
+  ALTER TABLE capsules ADD COLUMN port_secret BLOB;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -33,6 +33,7 @@ const row: CapsuleRow = {
   onExpiry: "destroy",
   retentionSec: 0,
   autoResume: 0,
+  network: null,
 };
 
 /** Two connections to one file, as two programs have them, and one capsule in it. */

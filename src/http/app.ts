@@ -6,6 +6,7 @@ import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest, LogController } from "fastify";
 import type { Logger } from "pino";
+import type { PortDomain } from "../network/port-domain.ts";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication } from "./access/authentication.ts";
@@ -60,6 +61,8 @@ export interface ServerOptions {
   trustProxy?: "no" | "loopback";
   /** Origins whose pages may use the API. Default: none but the server's own. */
   corsOrigins?: readonly string[];
+  /** Below which ports have their URLs. Default: localhost. */
+  portDomain?: PortDomain;
   /** undefined: no TLS. */
   certificate?: Certificate | undefined;
   /** Time for requests in progress to end when the server closes. */

@@ -41,6 +41,9 @@ export type CapsulesService = Pick<
   | "usage"
   | "urlSecrets"
   | "metrics"
+  | "networks"
+  | "portAccess"
+  | "onPortsChanged"
   | "onEnd"
   | "onChange"
 >;

@@ -64,7 +64,7 @@ function fill(dataDir: string): void {
   const rows = new CapsuleRows(database);
   for (const [status, intent] of found) {
     const made = { id: newCapsuleId(), teamId, status, intent, revision: 1, template: "minimal", storage: null };
-    const named = { name: null, labels: "{}" };
+    const named = { name: null, labels: "{}", network: null };
     const shape = { vcpus: 1, memoryMb: 512, diskMb: 4_096, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
     const actions = { onTimeout: "destroy", onExpiry: "pause" };

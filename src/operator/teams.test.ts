@@ -42,7 +42,7 @@ test("the capsules of all teams, or of one, are listed with the reason of an err
       const named = { name: null, labels: "{}", revision: 1, template: "minimal", storage: null, blockedBy: null };
       const shape = { vcpus: 1, memoryMb: 512, diskMb: 4_096, timeoutSec: 0, lifetimeSec: 0, retentionSec: 0 };
       const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null, expiresAt: null };
-      const policies = { onTimeout: "pause", onExpiry: "destroy", autoResume: 0 };
+      const policies = { onTimeout: "pause", onExpiry: "destroy", autoResume: 0, network: null };
       rows.insert({ ...made, ...named, ...shape, ...times, ...policies });
     }
     const all = await printed(t, () => listCapsules({ text: () => undefined }));

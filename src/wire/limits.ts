@@ -103,6 +103,14 @@ export const settableLimits = {
   watch_directories_max: limit(8_192, [1, 1_000_000], "directories of one watch; more are 400, or later an overflow"),
   port_connections_max: limit(250, [1, 500], "open connections to ports of a capsule; further ones are 429"),
   port_team_connections_max: limit(1_000, [1, 100_000], "open connections to ports of a team; further ones are 429"),
+  network_entries_max: limit(256, [0, 1_024], "entries of a network's allow, and of its deny"),
+  public_ports_max: limit(32, [0, 1_024], "public ports of a capsule"),
+  port_token_max_sec: limit(604_800, [1, 31_536_000], "longest life of a token that opens a port"),
+  public_wakes_per_hour: limit(
+    30,
+    [0, 1_000_000],
+    "resumes of a capsule in an hour by requests to its public ports; further ones are 429",
+  ),
   requests_max: limit(1_000, [1, 1_000_000], "requests of a team under way at once, without WebSockets"),
   requests_per_sec: limit(2_000, [1, 10_000_000], "requests with one key, in the long run; at once 5 seconds' worth"),
   refused_keys_per_sec: limit(

@@ -1,0 +1,68 @@
+/** The rules of access to the ports of capsules, and the secrets under which tokens for them are signed. */
+import { EventEmitter } from "node:events";
+import type { PortRows } from "../db/port-rows.ts";
+import { decodePolicy, noNetwork } from "../network/policy.ts";
+import { newPortSecret } from "../network/port-tokens.ts";
+import type { CapsuleStore } from "./store.ts";
+
+export interface PortAccess {
+  teamId: string;
+  publicPorts: readonly number[];
+  /** As in NetworkPolicy. */
+  hostHeader: string | null;
+  /** null: none was made yet, and so no token. */
+  secret: Buffer | null;
+}
+
+export class Networks {
+  readonly #rows: PortRows;
+  readonly #store: Pick<CapsuleStore, "require">;
+  readonly #emitter = new EventEmitter().setMaxListeners(0);
+
+  constructor(rows: PortRows, store: Pick<CapsuleStore, "require">) {
+    this.#rows = rows;
+    this.#store = store;
+  }
+
+  /** The rules of a capsule of any team; undefined: there is none, or it is being destroyed. No port of one whose policy cannot be read is public. */
+  access(id: string): PortAccess | undefined {
+    const row = this.#rows.access(id);
+    if (row === undefined) return undefined;
+    const { publicPorts, hostHeader } = decodePolicy(row.network) ?? noNetwork;
+    return {
+      teamId: row.teamId,
+      publicPorts,
+      hostHeader,
+      secret: row.secret === null ? null : Buffer.from(row.secret),
+    };
+  }
+
+  /** The secret that tokens are signed under. The first call makes it. Throws CapsuleError("not_found"). */
+  secret(teamId: string, id: string): Buffer {
+    this.#store.require(teamId, id);
+    const known = this.access(id)?.secret;
+    if (known) return known;
+    const made = newPortSecret();
+    this.#rows.makeSecret(id, made); // nothing, if another process has made one meanwhile
+    this.changed(id);
+    return this.access(id)?.secret ?? made;
+  }
+
+  /** No token that was made before opens a port after this. Throws CapsuleError("not_found"). */
+  renewSecret(teamId: string, id: string): void {
+    this.#store.require(teamId, id);
+    this.#rows.renewSecret(id, newPortSecret());
+    this.changed(id);
+  }
+
+  /** Calls `listener` after each change of what `access` tells, until the returned function is called. It must not throw. */
+  onChange(id: string, listener: () => void): () => void {
+    this.#emitter.on(id, listener);
+    return () => this.#emitter.off(id, listener);
+  }
+
+  /** To be called after a change of the row's network. */
+  changed(id: string): void {
+    this.#emitter.emit(id);
+  }
+}
