@@ -55,6 +55,7 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
     { at: `${page}/files`, button: "file .bashrc", focus: "Close", enter: "closes" },
     { at: `${page}/files`, button: "Delete .bashrc", ...destroy },
     { at: `${page}/processes`, button: `End process ${pid}`, ...destroy },
+    { at: `${page}/processes`, button: `Output of process ${pid}`, focus: "Close", enter: "closes" },
     { at: "#/templates", button: `New capsule from ${template}`, ...create },
     { at: "#/templates", button: `Delete ${template}`, ...destroy },
     { at: "#/keys", button: "New key", focus: "Name", enter: "POST /v1/keys", isTyped: true },

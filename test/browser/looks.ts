@@ -78,7 +78,7 @@ for (const view of views) {
       ["templates", "built-in"],
       ["keys", "this session"],
       ["usage", "Virtual CPUs of one capsule"],
-      ["audit", "capsule.create"],
+      ["audit", /^just now$| ago$/],
     ] as const) {
       await visitor.walksTo(`#/${hash}`);
       await visitor.sees(sign);

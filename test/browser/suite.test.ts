@@ -6,5 +6,6 @@ import "./capsules.ts";
 import "./bulk.ts";
 import "./terminals.ts";
 import "./files.ts";
+import "./watching.ts";
 import "./plots.ts";
 import "./looks.ts";

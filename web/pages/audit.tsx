@@ -1,71 +1,124 @@
-/** The audit log: time, action, key and outcome of every change and command. */
-
-import { useEffect, useState } from "preact/hooks";
-import type { Static } from "typebox";
-import type { AuditEntry } from "../../src/wire/audit.ts";
+/** The audit log: time, action, key and outcome of every change and command. New entries appear by themselves. */
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
 import { Empty, LoadError, Page, Skeleton } from "../parts/page.tsx";
-import { Table, wideOnly } from "../parts/table.tsx";
-import { Time } from "../parts/time.tsx";
+import { useQuery, useRereading } from "../parts/query.ts";
+import { type AuditFilter, type Entry, filtered, folded, joined, nameOfKey, outcomes } from "../state/audit-entries.ts";
 import { useDashboard } from "../state/dashboard.ts";
+import { count } from "../state/format.ts";
 import { hrefOf } from "../state/route.ts";
 import { auditOf } from "../state/service.ts";
-import { messageOf } from "../state/toasts.ts";
+import { AuditTable } from "./audit-table.tsx";
 
-type Entry = Static<typeof AuditEntry>;
-
-/** The pages read so far; `next`: cursor of the next one. */
-interface Pages {
-  entries: readonly Entry[];
-  next: string | null;
-}
+/** From one answer to the next request for newer entries. */
+const rereadMs = 3_000;
+const noFilter: AuditFilter = { action: "", key: "", outcome: "" };
 
 export function AuditPage({ capsule }: { capsule: string | undefined }) {
-  const { client } = useDashboard();
-  const [pages, setPages] = useState<Pages>();
-  const [problem, setProblem] = useState<string>();
-  const [isBusy, setBusy] = useState(false);
-  const read = async (before: Pages | undefined) => {
-    setBusy(true);
-    setProblem(undefined);
-    try {
-      const { entries, next } = await auditOf(client, before?.next ?? undefined, capsule);
-      setPages({ entries: [...(before?.entries ?? []), ...entries], next });
-    } catch (error) {
-      setProblem(messageOf(error));
-    }
-    setBusy(false);
-  };
-  useEffect(() => void read(undefined), []);
+  const { entries, problem, reload, readOlder, isBusy } = useEntries(capsule);
+  const [filter, setFilter] = useState(noFilter);
+  const shown = filtered(folded(entries ?? []), filter);
   return (
     <Page
       title="Audit log"
-      lead={capsule === undefined ? <p>Every change and every command</p> : <CapsuleFilter capsule={capsule} />}
-      actions={
-        <Button icon="refresh" onPress={() => void read(undefined)}>
-          Refresh
-        </Button>
-      }
+      lead={capsule === undefined ? <p>Every change and every command, live</p> : <CapsuleFilter capsule={capsule} />}
     >
+      {entries !== undefined && entries.length > 0 && (
+        <Filters entries={entries} filter={filter} onFilter={(part) => setFilter({ ...filter, ...part })} />
+      )}
       {problem !== undefined ? (
-        <LoadError problem={problem} onRetry={() => void read(undefined)} />
-      ) : pages === undefined ? (
+        <LoadError problem={problem} onRetry={reload} />
+      ) : entries === undefined ? (
         <Skeleton rows={6} />
-      ) : pages.entries.length === 0 ? (
+      ) : entries.length === 0 ? (
         <Empty icon="list" title="No entries yet">
           <p>Create a capsule to see its entry here.</p>
         </Empty>
+      ) : shown.length === 0 ? (
+        <Empty icon="list" title={`None of the last ${count(entries.length, "entry", "entries")} matches`}>
+          <Button onPress={() => setFilter(noFilter)}>Show all entries</Button>
+        </Empty>
       ) : (
-        <EntryTable entries={pages.entries} />
+        <AuditTable shown={shown} />
       )}
-      {pages !== undefined && pages.next !== null && problem === undefined && (
+      {readOlder !== undefined && (
         <p class="more">
-          <Button isBusy={isBusy} onPress={() => void read(pages)}>
+          <Button isBusy={isBusy} onPress={readOlder}>
             Show older entries
           </Button>
         </p>
       )}
     </Page>
+  );
+}
+
+/** The newest entries, read again and again, and older ones as far as they were asked for. */
+function useEntries(capsule: string | undefined) {
+  const dashboard = useDashboard();
+  const { client } = dashboard;
+  const [known, setKnown] = useState<readonly Entry[]>();
+  /** Cursor of the page that follows the known entries. */
+  const next = useRef<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const newest = useQuery(() => auditOf(client, undefined, capsule), [capsule]);
+  useRereading(newest, rereadMs);
+  useEffect(() => {
+    const page = newest.value;
+    if (page === undefined) return;
+    setKnown((before) => {
+      const { entries, hasGap } = joined(page.entries, before ?? []);
+      if (before === undefined || before.length === 0 || hasGap) next.current = page.next;
+      return entries;
+    });
+  }, [newest.value]);
+  const readOlder = async () => {
+    setBusy(true);
+    await dashboard.attempt(async () => {
+      const page = await auditOf(client, next.current ?? undefined, capsule);
+      next.current = page.next;
+      setKnown((before) => [...(before ?? []), ...page.entries]);
+    });
+    setBusy(false);
+  };
+  const hasOlder = known !== undefined && next.current !== null;
+  const problem = known === undefined ? newest.problem : undefined;
+  const { reload } = newest;
+  return { entries: known, problem, reload, readOlder: hasOlder ? () => void readOlder() : undefined, isBusy };
+}
+
+interface FiltersProps {
+  entries: readonly Entry[];
+  filter: AuditFilter;
+  onFilter: (part: Partial<AuditFilter>) => void;
+}
+
+/** Choices are what the entries have. */
+function Filters({ entries, filter, onFilter }: FiltersProps) {
+  const actions = new Set(entries.flatMap(({ action }) => [action.split(".")[0]!, action]));
+  const keys = new Set(entries.map(nameOfKey));
+  const choices = [
+    { field: "action", label: "Action", any: "Every action", values: [...actions].sort() },
+    { field: "key", label: "Key", any: "Every key", values: [...keys].sort() },
+    { field: "outcome", label: "Outcome", any: "Every outcome", values: outcomes },
+  ] as const;
+  return (
+    <div class="list-choice">
+      {choices.map(({ field, label, any, values }) => (
+        <select
+          key={field}
+          aria-label={label}
+          value={filter[field]}
+          onChange={(event) => onFilter({ [field]: event.currentTarget.value })}
+        >
+          <option value="">{any}</option>
+          {values.map((value) => (
+            <option key={value} value={value}>
+              {value}
+            </option>
+          ))}
+        </select>
+      ))}
+    </div>
   );
 }
 
@@ -79,72 +132,4 @@ function CapsuleFilter({ capsule }: { capsule: string }) {
       . <a href={hrefOf({ page: "audit" })}>Show all entries</a>
     </p>
   );
-}
-
-function EntryTable({ entries }: { entries: readonly Entry[] }) {
-  return (
-    <Table
-      caption="Audit log, newest first"
-      columns={["When", "What", wideOnly("Capsule"), wideOnly("Who"), "Outcome"]}
-    >
-      {entries.map((entry) => (
-        <EntryRow key={entry.id} entry={entry} />
-      ))}
-    </Table>
-  );
-}
-
-function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, address, status } }: { entry: Entry }) {
-  const [area, verb] = action.split(".");
-  return (
-    <tr>
-      <td>
-        <Time at={at} />
-      </td>
-      <th scope="row">
-        {area}
-        {verb !== undefined && (
-          <>
-            <wbr />.{verb}
-          </>
-        )}
-        {subject !== null && <span class="sub mono breakable">{subject}</span>}
-      </th>
-      <td class="wide-only">
-        {capsule_id === null ? (
-          <span class="muted">none</span>
-        ) : (
-          <a class="mono" href={hrefOf({ page: "audit", capsule: capsule_id })} title={capsule_id}>
-            {capsule_id.slice(0, 11)}…
-          </a>
-        )}
-      </td>
-      <td class="wide-only breakable">
-        {key_name || key_id}
-        <span class="sub mono">{address}</span>
-      </td>
-      <td>
-        <Outcome status={status} />
-      </td>
-    </tr>
-  );
-}
-
-function Outcome({ status }: { status: number }) {
-  const [tone, word] = outcomeOf(status);
-  return (
-    <span class={`badge ${tone}`} title={`HTTP status ${status}`}>
-      <span class="mark" aria-hidden="true" />
-      {word}
-    </span>
-  );
-}
-
-const clientClosed = 499;
-
-function outcomeOf(status: number): ["good" | "info" | "off" | "bad", string] {
-  if (status < 200) return ["info", "started"];
-  if (status < 400) return ["good", "done"];
-  if (status === clientClosed) return ["off", "aborted"];
-  return ["bad", status < 500 ? `refused, ${status}` : `failed, ${status}`];
 }

@@ -1,23 +1,30 @@
-/** The processes of a capsule, and a dialog to end one. */
+/** The processes of a capsule, read again every two seconds; dialogs to see the output of one, and to end it. */
 import { useState } from "preact/hooks";
 import type { ProcessInfo } from "../../src/sdk/sdk.ts";
 import type { Signal } from "../../src/wire/process.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
-import { useQuery } from "../parts/query.ts";
+import { useQuery, useRereading } from "../parts/query.ts";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
+import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { count } from "../state/format.ts";
+import { OutputDialog } from "./process-output.tsx";
 
 const shownMax = 1_000;
+/** From one answer to the next request. */
+const rereadMs = 2_000;
 const initPid = 1;
 
 export function ProcessesTab({ id }: { id: string }) {
   const { client } = useDashboard();
-  const { value: processes, problem, reload } = useQuery(() => client.capsule(id).processes(), [id]);
+  const query = useQuery(() => client.capsule(id).processes(), [id]);
+  useRereading(query, rereadMs);
+  const { value: processes, problem, reload } = query;
   const [filter, setFilter] = useState("");
   const [ending, setEnding] = useState<ProcessInfo>();
+  const [read, setRead] = useState<ProcessInfo>();
   if (problem !== undefined) return <LoadError problem={problem} onRetry={reload} />;
   if (processes === undefined) return <Skeleton />;
   const fitting = processes.filter((process) => fits(process, filter.trim().toLowerCase()));
@@ -32,22 +39,19 @@ export function ProcessesTab({ id }: { id: string }) {
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
-        <div class="actions">
-          <Button icon="refresh" onPress={reload}>
-            Refresh
-          </Button>
-        </div>
+        <p class="muted">{count(processes.length, "process", "processes")}, live</p>
       </div>
       {fitting.length === 0 ? (
         <Empty icon="list" title="No process matches the filter">
           <Button onPress={() => setFilter("")}>Show all processes</Button>
         </Empty>
       ) : (
-        <ProcessTable processes={fitting.slice(0, shownMax)} onEnd={setEnding} />
+        <ProcessTable processes={fitting.slice(0, shownMax)} onEnd={setEnding} onRead={setRead} />
       )}
       {fitting.length > shownMax && (
         <p class="muted">{count(fitting.length - shownMax, "more process", "more processes")} not shown.</p>
       )}
+      {read && <OutputDialog id={id} process={read} onClose={() => setRead(undefined)} />}
       {ending && <EndDialog id={id} process={ending} onEnded={reload} onClose={() => setEnding(undefined)} />}
     </>
   );
@@ -57,23 +61,38 @@ function fits({ pid, tag, cmd, args }: ProcessInfo, filter: string): boolean {
   return [String(pid), tag, cmd, ...args].some((text) => text.toLowerCase().includes(filter));
 }
 
-function ProcessTable({
-  processes,
-  onEnd,
-}: {
+interface TableProps {
   processes: readonly ProcessInfo[];
   onEnd: (process: ProcessInfo) => void;
-}) {
+  onRead: (process: ProcessInfo) => void;
+}
+
+function ProcessTable({ processes, onEnd, onRead }: TableProps) {
   return (
-    <Table caption="Processes" columns={["PID", "Command", wideOnly("Tag"), actionsColumn]}>
+    <Table caption="Processes" columns={["PID", "Command", wideOnly("User"), wideOnly("Started"), actionsColumn]}>
       {processes.map((process) => (
         <tr key={process.pid}>
           <td class="mono">{process.pid}</td>
           <th scope="row" class="mono breakable">
-            {commandLine(process)}
+            <span class="two-lines">{commandLine(process)}</span>
+            {process.tag !== "" && <span class="sub breakable">{process.tag}</span>}
           </th>
-          <td class="wide-only mono breakable tag">{process.tag || <span class="muted">none</span>}</td>
+          <td class="wide-only mono">{process.user ?? <span class="muted">unknown</span>}</td>
+          <td class="wide-only">
+            <Time
+              at={process.startedAt === undefined ? null : new Date(process.startedAt).toISOString()}
+              none="unknown"
+            />
+          </td>
           <td class="row-actions">
+            {hasOutput(process) && (
+              <Button
+                kind="quiet"
+                icon="eye"
+                label={`Output of process ${process.pid}`}
+                onPress={() => onRead(process)}
+              />
+            )}
             <Button
               kind="quiet"
               icon="close"
@@ -86,6 +105,11 @@ function ProcessTable({
       ))}
     </Table>
   );
+}
+
+/** Agents of earlier releases do not tell the kind. */
+function hasOutput({ kind, tag }: ProcessInfo): boolean {
+  return tag !== "" && (kind === "exec" || (kind === undefined && !tag.startsWith("pty-")));
 }
 
 const lineMaxChars = 400;

@@ -7,11 +7,20 @@ export interface Query<T> {
   problem: string | undefined;
   /** Reads again; the old value stays until the answer arrives. */
   reload: () => void;
+  /** Number of answers so far, problems included. */
+  answers: number;
+}
+
+interface State<T> {
+  value?: T;
+  problem?: string;
+  inputs: readonly unknown[];
+  answers: number;
 }
 
 /** Reads again whenever one of `inputs` changes. An answer that arrives after that of a later request is dropped. */
 export function useQuery<T>(read: () => Promise<T>, inputs: readonly unknown[]): Query<T> {
-  const [state, setState] = useState<{ value?: T; problem?: string; inputs: readonly unknown[] }>({ inputs });
+  const [state, setState] = useState<State<T>>({ inputs, answers: 0 });
   const [round, setRound] = useState(0);
   const sent = useRef(0);
   const answered = useRef(0);
@@ -20,7 +29,7 @@ export function useQuery<T>(read: () => Promise<T>, inputs: readonly unknown[]):
     const show = (outcome: { value: T } | { problem: string }) => {
       if (request < answered.current) return;
       answered.current = request;
-      setState({ ...outcome, inputs });
+      setState((before) => ({ ...outcome, inputs, answers: before.answers + 1 }));
     };
     read().then(
       (value) => show({ value }),
@@ -29,5 +38,22 @@ export function useQuery<T>(read: () => Promise<T>, inputs: readonly unknown[]):
   }, [...inputs, round]);
   const reload = useCallback(() => setRound((before) => before + 1), []);
   const isStale = inputs.some((input, index) => input !== state.inputs[index]);
-  return { value: isStale ? undefined : state.value, problem: isStale ? undefined : state.problem, reload };
+  const { value, problem, answers } = state;
+  return { value: isStale ? undefined : value, problem: isStale ? undefined : problem, reload, answers };
+}
+
+/** Reads again some time after each answer, while the page can be seen. */
+export function useRereading({ answers, reload }: Query<unknown>, pauseMs: number): void {
+  useEffect(() => {
+    if (answers === 0) return;
+    const again = () => {
+      if (document.hidden) document.addEventListener("visibilitychange", reload, { once: true });
+      else reload();
+    };
+    const timer = setTimeout(again, pauseMs);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", reload);
+    };
+  }, [answers, reload, pauseMs]);
 }

@@ -32,3 +32,18 @@ export function Until({ at, none }: { at: string | null; none: string }) {
     </time>
   );
 }
+
+/** The time of day, with the date where that is not today's, and below it how long ago that is. */
+export function ExactTime({ at }: { at: string }) {
+  const moment = new Date(at);
+  const isToday = moment.toDateString() === new Date(now.value).toDateString();
+  const clock = moment.toLocaleTimeString("en-GB");
+  return (
+    <>
+      <time dateTime={at} title={moment.toLocaleString()}>
+        {isToday ? clock : `${moment.toLocaleDateString("en-CA")} ${clock}`}
+      </time>
+      <span class="sub">{ago(moment.getTime(), Math.max(now.value, moment.getTime()))}</span>
+    </>
+  );
+}
