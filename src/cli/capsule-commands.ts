@@ -74,7 +74,7 @@ export const capsuleCommands: Commands = {
     usage: "[--watch] [--quiet] [--status STATUS] [--label KEY=VALUE]… [--name NAME]",
     meaning: "list the capsules, newest first",
     options: {
-      watch: { short: "w", meaning: "update the list as capsules change, until Ctrl-C" },
+      watch: { short: "w", meaning: "update the list as capsules change, until q or Ctrl-C" },
       quiet: { short: "q", meaning: "print ids only" },
       status: { value: "STATUS", meaning: "only those in this status, or one of several: running,paused" },
       label: { value: "KEY=VALUE", isList: true, meaning: "only those that have this label" },

@@ -12,17 +12,17 @@ import { environment } from "./exec.ts";
 import { exitCodes, report } from "./failures.ts";
 import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
+import { startingSlowly, Waiting } from "./waiting.ts";
 
 export async function create(call: Call): Promise<number> {
   const options = createOptions(call);
   const client = await call.client();
   const stop = new AbortController();
-  process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
-  const capsule = await client.create({
-    ...options,
-    wait: !call.isSet("no-wait"),
-    signal: stop.signal,
-  });
+  process.once("SIGINT", () => stop.abort(new Error("interrupted")));
+  const waiting = new Waiting(!call.isJson);
+  waiting.begins(startingSlowly);
+  const creation = client.create({ ...options, wait: !call.isSet("no-wait"), signal: stop.signal });
+  const capsule = await creation.finally(() => waiting.ends());
   if (call.isJson) await printJson(capsule);
   else await printLine(capsule.id);
   if (process.stdout.isTTY && !call.isJson)
@@ -105,7 +105,7 @@ export async function rm(call: Call): Promise<number> {
     await capsule.destroy();
     return call.isJson ? { id: capsule.id } : capsule.id;
   };
-  return each(call, remove, removedPrefixLeast);
+  return each("rm", call, remove, removedPrefixLeast);
 }
 
 export async function set(call: Call): Promise<number> {
@@ -163,43 +163,52 @@ function settingOf(word: string): [key: string, value: string] {
 }
 
 export function pause(call: Call): Promise<number> {
-  return each(call, async (capsule) => statusLine(call, await capsule.pause()));
+  return each("pause", call, async (capsule) => statusLine(call, await capsule.pause()));
 }
 
 export function resume(call: Call): Promise<number> {
-  return each(call, async (capsule) => statusLine(call, await capsule.resume()));
+  return each("resume", call, async (capsule) => statusLine(call, await capsule.resume()));
 }
 
 /** Every field of each, for people on several lines. */
 export function inspect(call: Call): Promise<number> {
-  return each(call, async (capsule) => {
+  return each("inspect", call, async (capsule) => {
     return call.isJson ? capsule : JSON.stringify(capsule, undefined, 2);
   });
 }
 
 export function stop(call: Call): Promise<number> {
-  return each(call, async (capsule) => statusLine(call, await capsule.stop()));
+  return each("stop", call, async (capsule) => statusLine(call, await capsule.stop()));
 }
 
 export function start(call: Call): Promise<number> {
-  return each(call, async (capsule) => statusLine(call, await capsule.start()));
+  return each("start", call, async (capsule) => statusLine(call, await capsule.start()));
 }
 
 function statusLine(call: Call, capsule: Capsule): unknown {
   return call.isJson ? capsule : `${capsule.id} is ${capsule.status}`;
 }
 
-/** One capsule after the other; a failure does not stop the rest. */
-async function each(call: Call, work: (capsule: Capsule) => Promise<unknown>, prefixLeast?: number): Promise<number> {
+/** One capsule after the other, each once; a failure does not stop the rest. `name`: of the command. */
+async function each(
+  name: string,
+  call: Call,
+  work: (capsule: Capsule) => Promise<unknown>,
+  prefixLeast?: number,
+): Promise<number> {
   const client = await call.client();
+  const done = new Set<string>();
   let code: number = exitCodes.done;
   for (const id of call.words) {
     try {
-      const result = await work(await capsuleBy(client, id, prefixLeast));
+      const capsule = await capsuleBy(client, id, prefixLeast);
+      if (done.has(capsule.id)) continue;
+      done.add(capsule.id);
+      const result = await work(capsule);
       await (typeof result === "string" ? printLine(result) : printJson(result));
     } catch (error) {
       if (call.words.length === 1) throw error;
-      report(id, error, { isJson: call.isJson, url: serviceUrl() });
+      report(name, error, { isJson: call.isJson, url: serviceUrl() });
       code = exitCodes.failed;
     }
   }

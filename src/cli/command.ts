@@ -67,6 +67,12 @@ export interface Call {
 /** The command line cannot be understood; exit code 2. */
 export class UsageError extends Error {
   readonly code = "usage";
+  readonly advice: string | undefined;
+
+  constructor(message: string, advice?: string) {
+    super(message);
+    this.advice = advice;
+  }
 }
 
 const json: Option = { meaning: "print JSON for programs" };

@@ -7,7 +7,7 @@ import { download, downloadToStandardOutput } from "./download.ts";
 import { exitCodes, Failure } from "./failures.ts";
 import { named, onDisk } from "./names.ts";
 import { Progress, type Tally } from "./progress.ts";
-import { note, printJson } from "./screen.ts";
+import { note, printable, printJson, sized } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
 import { isFolderIn, nameOfCopy, statIn, upload, uploadStandardInput } from "./upload.ts";
 
@@ -41,9 +41,16 @@ export async function cp(call: Call): Promise<number> {
     progress.ends();
   }
   if (call.isJson && target !== "-") await printJson({ ...tally, bytes: progress.doneBytes });
-  else if (process.stderr.isTTY && !call.isSet("quiet") && tally.files + tally.links > 1)
-    note(`${tally.files} files, ${tally.links} links and ${tally.directories} folders`);
+  else if (process.stderr.isTTY && !call.isSet("quiet")) note(copied(tally, progress.doneBytes, target));
   return exitCodes.done;
+}
+
+/** As in `Copied 1 file, 12 KiB, to ID:/work`. */
+function copied({ files, links, directories }: Tally, bytes: number, target: string): string {
+  const counts = Object.entries({ file: files, link: links, folder: directories })
+    .filter(([name, count]) => count > 0 || (name === "file" && links + directories === 0))
+    .map(([name, count]) => `${count} ${name}${count === 1 ? "" : "s"}`);
+  return `Copied ${counts.join(", ")}, ${sized(bytes)}, to ${target === "-" ? "standard output" : printable(target)}`;
 }
 
 /** The capsule of one side; the other side is here. */
@@ -52,7 +59,7 @@ function idOf(sources: string[], to: Remote | undefined): string {
   const [id] = to === undefined ? ids : [to.id];
   const isMixed = ids.size > 1 || (ids.has(undefined) ? to === undefined : to !== undefined);
   if (isMixed || id === undefined)
-    throw new Failure(
+    throw new UsageError(
       "one side must be in a capsule, the other here",
       "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE. A file here is ./a:b if its name has a colon.",
     );

@@ -71,6 +71,8 @@ export function checkOptions(call: Call): void {
   const forInput = ["interactive", "tty"].find((option) => call.isSet(option));
   if (call.isSet("background") && forInput !== undefined)
     throw new UsageError(`--background and --${forInput} exclude each other`);
+  if (call.text("tag") !== undefined && !call.isSet("background"))
+    throw new UsageError("--tag names a process that --background leaves running");
   if (call.isSet("tty") && call.isJson) throw new UsageError("--tty and --json exclude each other");
 }
 

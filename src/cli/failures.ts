@@ -9,17 +9,20 @@
  */
 import { ConnectionError, isCommandNotFound, ServiceError } from "../sdk/sdk.ts";
 import { messageOf } from "../wire/errors.ts";
+import { UsageError } from "./command.ts";
 import { note, painted, printable } from "./screen.ts";
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, ranOut: 124, notRun: 125, noCommand: 127 } as const;
 
-/** A failure on this side of the service, with advice. */
+/** A failure on this side of the service, with advice. `code`: as the service names it, where it would have said the same. */
 export class Failure extends Error {
   readonly advice: string | undefined;
+  readonly code: "failed" | "not_found";
 
-  constructor(message: string, advice?: string) {
+  constructor(message: string, advice?: string, code: "failed" | "not_found" = "failed") {
     super(message);
     this.advice = advice;
+    this.code = code;
   }
 }
 
@@ -39,7 +42,7 @@ export function report(name: string, error: unknown, { isJson, url }: { isJson: 
 
 /** Advice on what to do about a failure; undefined when nothing is known. */
 export function adviceOn(name: string, error: unknown, url: string): string | undefined {
-  if (error instanceof Failure) return error.advice;
+  if (error instanceof Failure || error instanceof UsageError) return error.advice;
   if (error instanceof ConnectionError) return connectionAdvice(error, url);
   if (!(error instanceof ServiceError)) return undefined;
   const id = /\bcl-[0-9a-z]{25}\b/.exec(error.message)?.[0];
@@ -110,7 +113,11 @@ function spaceAdvice({ shortage, needed_bytes }: Readonly<Record<string, unknown
   return "See what fills the capsule's disk: capsule exec ID -- df -h. Or the server's disk is full.";
 }
 
-function connectionAdvice({ code }: ConnectionError, url: string): string | undefined {
+/** Messages that have the remedy. */
+const explained = /does not speak TLS|the certificate of|connects to no service|a proxy before the service|not a URL/;
+
+function connectionAdvice({ code, message }: ConnectionError, url: string): string | undefined {
+  if (explained.test(message)) return undefined;
   if (code === "cut_off") return "Check CAPSULE_URL: is it http or https, and is a Capsule service behind it?";
   if (code !== "unreachable") return undefined;
   const isLocal = /^http:\/\/(127\.|localhost|\[::1\])/.test(url);
@@ -131,5 +138,7 @@ function missingAdvice(name: string, message: string, id: string | undefined): s
   if (id !== undefined) return "capsule ls lists the existing ones.";
   if (/\btemplate\b/.test(message)) return "capsule templates lists the existing ones.";
   if (name === "keys") return "capsule keys lists the existing ones.";
+  if (name === "kill" && /"\d+"/.test(message))
+    return "Only processes with a TAG in capsule ps ID are ended by it. Others: capsule exec ID -- kill PID";
   return /\bprocess\b/.test(message) ? "capsule ps ID lists the existing ones." : undefined;
 }

@@ -54,6 +54,7 @@ export async function kill(call: Call): Promise<number> {
   const capsule = await capsuleBy(await call.client(), id);
   await capsule.process(selector).kill(signal);
   if (call.isJson) await printJson({ id: capsule.id, selector, signal });
+  else await printLine(`${selector} was sent ${signal}`);
   return exitCodes.done;
 }
 

@@ -4,6 +4,7 @@ import { type Call, UsageError } from "./command.ts";
 import { checkOptions, commandOptions, execIn } from "./exec.ts";
 import { exitCodes } from "./failures.ts";
 import { note } from "./screen.ts";
+import { startingSlowly, Waiting } from "./waiting.ts";
 
 export async function run(call: Call): Promise<number> {
   const [cmd, ...args] = call.rest;
@@ -18,7 +19,9 @@ export async function run(call: Call): Promise<number> {
   // To the end of this process, so that nothing but a kill leaves the capsule behind.
   for (const signal of signals) process.on(signal, () => interruptUnlessRelayed(signal, stop));
   const client = await call.client({ streams: true });
-  const capsule = await client.create({ ...options, signal: stop.signal });
+  const waiting = new Waiting(!call.isJson);
+  waiting.begins(startingSlowly);
+  const capsule = await client.create({ ...options, signal: stop.signal }).finally(() => waiting.ends());
   if (!isRemoved) note(`capsule run: ${capsule.id}`);
   try {
     return await execIn(call, capsule, asked);

@@ -78,7 +78,7 @@ export function capsuleTable(infos: readonly Readonly<CapsuleInfo>[]): string {
     ago(info.createdAt),
     ago(info.lastActiveAt),
   ];
-  return table(["ID", "NAME", "STATUS", "TEMPLATE", "VCPUS", "MEMORY", "CREATED", "ACTIVE"], infos.map(row));
+  return table(["ID", "NAME", "STATUS", "TEMPLATE", "VCPUS", "MEMORY", "CREATED", "LAST COMMAND"], infos.map(row));
 }
 
 const gap = "  ";

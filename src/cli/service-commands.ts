@@ -40,7 +40,7 @@ export const serviceCommands: Commands = {
     meaning: "show the service's limits and your team's usage",
     options: {},
     words: [0, 0],
-    examples: [["capsule limits --json", "as JSON"]],
+    examples: [["capsule limits --json", "as JSON, in the units that end the names"]],
     load: async () => (await team()).limits,
   },
   stats: {

@@ -77,7 +77,7 @@ export async function capsuleBy(client: Client, id: string, least = prefixLeast)
     throw new Failure(`${id} is too short a part of an id: give at least ${least} characters after cl-`, listing);
   const found = (await client.list()).filter((capsule) => capsule.id.startsWith(id));
   if (found.length === 1) return found[0]!;
-  if (found.length === 0) throw new Failure(`no capsule's id begins with ${id}`, listing);
+  if (found.length === 0) throw new Failure(`no capsule's id begins with ${id}`, listing, "not_found");
   throw new Failure(
     `the ids of ${found.length} capsules begin with ${id}`,
     "Give more characters; capsule ls lists the ids.",
@@ -87,5 +87,5 @@ export async function capsuleBy(client: Client, id: string, least = prefixLeast)
 async function capsuleNamed(client: Client, name: string): Promise<Capsule> {
   const found = await client.list({ name });
   if (found.length === 1) return found[0]!;
-  throw new Failure(`there is no capsule named ${JSON.stringify(name)}, and ids begin with cl-`, listing);
+  throw new Failure(`there is no capsule named ${JSON.stringify(name)}, and ids begin with cl-`, listing, "not_found");
 }

@@ -75,13 +75,31 @@ export async function limits(call: Call): Promise<number> {
   return exitCodes.done;
 }
 
-/** Nested names joined by dots. */
+/** Nested names joined by dots, values with their units. */
 function flat(values: Record<string, unknown>, prefix = ""): string[][] {
   return Object.entries(values).flatMap(([name, value]) =>
     value !== null && typeof value === "object"
       ? flat(value as Record<string, unknown>, `${prefix}${name}.`)
-      : [[`${prefix}${name}`, value === null ? "none" : String(value)]],
+      : [[`${prefix}${name}`, value === null ? "none" : withUnit(name, value)]],
   );
+}
+
+const mib = 1024 * 1024;
+const times: [unit: string, sec: number][] = [
+  ["days", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+];
+
+/** By the unit at the end of the limit's name: bytes and MiB to three digits, times in the largest unit that divides them. */
+export function withUnit(name: string, value: unknown): string {
+  if (typeof value !== "number") return String(value);
+  const [, unit] = /_(bytes|mb|sec|ms)$/.exec(name) ?? [];
+  if (unit === "bytes" || unit === "mb") return sized(unit === "mb" ? value * mib : value).replace(".0 ", " ");
+  if (unit === "ms") return `${value} ms`;
+  if (unit !== "sec" || name.endsWith("_per_sec")) return String(value);
+  const [largest, sec] = times.find(([, each]) => value >= 2 * each && value % each === 0) ?? ["s", 1];
+  return `${value / sec} ${largest}`;
 }
 
 /** Its own version, and the server's if one answers. */

@@ -19,7 +19,9 @@ export async function watch(client: Client, call: Call): Promise<number> {
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
   const known: Known = new Map();
-  const view = call.isJson || !process.stdout.isTTY ? new Lines(known, call.isJson) : new Screen(known);
+  const isDrawn = !call.isJson && process.stdout.isTTY === true;
+  const view = isDrawn ? new Screen(known) : new Lines(known, call.isJson);
+  const release = isDrawn ? endByKey(() => stop.abort()) : () => {};
   const redraw = setInterval(() => view.draw(), redrawMs);
   try {
     const events = client.events({ signal: stop.signal, onState: (state) => view.become(state) });
@@ -41,9 +43,29 @@ export async function watch(client: Client, call: Call): Promise<number> {
     if (!stop.signal.aborted) throw error;
   } finally {
     clearInterval(redraw);
+    release();
     await view.end();
   }
   return exitCodes.done;
+}
+
+/** Also Ctrl-C and Ctrl-D, which send no signal from a raw terminal. */
+const endKeys = ["q", "Q", "\x03", "\x04"];
+
+/** Takes the terminal's keys without echo, until the returned function is called. */
+function endByKey(end: () => void): () => void {
+  const { stdin } = process;
+  if (!stdin.isTTY) return () => {};
+  const heard = (bytes: Buffer) => {
+    if (endKeys.some((key) => bytes.includes(key))) end();
+  };
+  stdin.setRawMode(true);
+  stdin.on("data", heard);
+  return () => {
+    stdin.off("data", heard);
+    stdin.setRawMode(false);
+    stdin.pause();
+  };
 }
 
 type Known = Map<string, CapsuleInfo>;
@@ -111,7 +133,7 @@ class Screen {
     const body =
       newestFirst.length === 0 ? ["There are no capsules."] : capsuleTable(newestFirst.slice(0, room)).split("\n");
     if (newestFirst.length > room) body.push(painted(`… and ${newestFirst.length - room} more`, "dim"));
-    const foot = painted(`Ctrl-C ends this.${this.#state}`, "dim");
+    const foot = painted(`q ends this.${this.#state}`, "dim");
     void print(home + [...body, "", foot].map((line) => `${line}${clearToRight}`).join("\n") + clearBelow);
   }
 

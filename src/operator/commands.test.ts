@@ -54,6 +54,15 @@ test("a usage error of an operator's command exits with 2, and nothing is done",
   });
 });
 
+test("down says that there was nothing to stop", async () => {
+  await inNewDataFolder(async (dataDir) => {
+    for (const folder of [dataDir, join(dataDir, "new")]) {
+      const { code, stderr } = await capsule(folder, "down");
+      assert.deepEqual([code, stderr], [0, `capsule: no server and no VM of ${folder} runs\n`]);
+    }
+  });
+});
+
 test("a client's command loads nothing of the server", () => {
   const source = dirname(program);
   const reached = new Set<string>();

@@ -14,8 +14,8 @@ const graceMs = 30_000;
 
 export async function down(): Promise<number> {
   const { dataDir, drainMs, jailUids } = loadConfig();
-  if (!existsSync(dataDir)) return 0;
-  await stopServer(dataDir, drainMs + graceMs);
+  if (!existsSync(dataDir)) return nothingRuns(dataDir);
+  const hadServer = await stopServer(dataDir, drainMs + graceMs);
   let ended = 0;
   const reap = async (nonce: string, process: { pid: number; startTicks: number }) => {
     if (!(await isVm(process, nonce)) && !isUnderJailUid(jailUids, process)) return;
@@ -24,11 +24,17 @@ export async function down(): Promise<number> {
   };
   await endAll({ find: findByNonce, reap }, new Paths(dataDir));
   if (ended > 0) console.error(`capsule: ended ${ended} running VM${ended === 1 ? "" : "s"}`);
+  return hadServer || ended > 0 ? 0 : nothingRuns(dataDir);
+}
+
+function nothingRuns(dataDir: string): number {
+  console.error(`capsule: no server and no VM of ${dataDir} runs`);
   return 0;
 }
 
-async function stopServer(dataDir: string, deadlineMs: number): Promise<void> {
-  if (!isLocked(dataDir)) return;
+/** Whether one ran. */
+async function stopServer(dataDir: string, deadlineMs: number): Promise<boolean> {
+  if (!isLocked(dataDir)) return false;
   const pid = Number(readFileSync(join(dataDir, "daemon.pid"), "utf8"));
   if (!Number.isInteger(pid) || pid <= 1) throw new Error(`${dataDir}/daemon.pid does not name the running server`);
   process.kill(pid, "SIGTERM");
@@ -38,4 +44,5 @@ async function stopServer(dataDir: string, deadlineMs: number): Promise<void> {
     await delay(pollMs);
   }
   console.error(`capsule: stopped the server (pid ${pid})`);
+  return true;
 }

@@ -1,4 +1,7 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { closeCodes } from "../wire/errors.ts";
 import { connectionErrorOf, hasCode, isCommandNotFound, refusalOf, refusalWith } from "./errors.ts";
@@ -31,6 +34,41 @@ test("errors of fetch are classified by their cause", () => {
   assert.equal(connectionErrorOf(new TypeError(deno), "http://x").code, "unreachable");
   assert.equal(connectionErrorOf(caused("ECONNRESET"), "http://x").code, "cut_off");
   assert.equal(connectionErrorOf(new TypeError("Failed to fetch"), "http://x").code, "cut_off");
+});
+
+test("a request that was never sent is unreachable, with what to do", async (t) => {
+  const plain = createServer((_, answer) => answer.end("plain"));
+  t.after(() => plain.close());
+  await once(plain.listen(0, "127.0.0.1"), "listening");
+  const { port } = plain.address() as AddressInfo;
+  const failure = (url: string) =>
+    fetch(url).then(
+      () => assert.fail(`${url} answered`),
+      (error) => connectionErrorOf(error, url),
+    );
+  const expected: [url: string, RegExp][] = [
+    [`https://127.0.0.1:${port}`, new RegExp(`does not speak TLS: try http://127.0.0.1:${port}$`)],
+    ["http://127.0.0.1:6000", /connects to no service at the port .*6000/],
+    ["http://127.0.0.1:99999", /"http:\/\/127.0.0.1:99999", which is not a URL/],
+  ];
+  for (const [url, pattern] of expected) {
+    const { code, message } = await failure(url);
+    assert.equal(code, "unreachable");
+    assert.match(message, pattern);
+  }
+  const certificate = (code: string) =>
+    connectionErrorOf(Object.assign(new Error("self-signed certificate"), { code }), "https://x");
+  assert.match(certificate("DEPTH_ZERO_SELF_SIGNED_CERT").message, /not trusted: self-signed.*NODE_EXTRA_CA_CERTS/);
+  assert.match(certificate("CERT_HAS_EXPIRED").message, /^the certificate of https:\/\/x is refused/);
+  assert.deepEqual(certificate("CERT_HAS_EXPIRED").code, "unreachable");
+});
+
+test("a proxy's 413 names the proxy's limit", async () => {
+  const error = await refusalOf(new Response("<h1>413</h1>", { status: 413 }));
+  assert.match(error.message, /a proxy before the service.*client_max_body_size/);
+  assert.ok(hasCode(error, "cut_off"));
+  const own = JSON.stringify({ error: { code: "too_large", message: "over 1 MiB" } });
+  assert.ok(hasCode(await refusalOf(new Response(own, { status: 413 })), "too_large"));
 });
 
 test("a close code maps to its error", () => {

@@ -73,10 +73,11 @@ export async function refusalOf(response: Response): Promise<ServiceError | Conn
   const body = parsed(text);
   if (body === undefined) {
     const said = text.slice(0, 200);
-    return new ConnectionError(
-      "cut_off",
-      `${response.url} answered ${response.status}, not as the service does: ${said}`,
-    );
+    const what =
+      response.status === 413
+        ? "as a proxy before the service does: raise its limit (nginx: client_max_body_size)"
+        : `not as the service does: ${said}`;
+    return new ConnectionError("cut_off", `${response.url} answered ${response.status}, ${what}`);
   }
   const retryAfter = Number(response.headers.get("retry-after") ?? Number.NaN);
   return new ServiceError(body.code, body.message, {
@@ -102,6 +103,8 @@ function parsed(text: string): { code: ErrorCode; message: string; details?: Rec
 export function connectionErrorOf(error: unknown, url: string): ConnectionError {
   const code = systemCode(error);
   const message = error instanceof Error ? innermost(error).message || error.message : String(error);
+  const refused = refusedHere(code, message, url);
+  if (refused !== undefined) return new ConnectionError("unreachable", refused, { cause: error });
   return unsentCodes.has(code) || unsentInDeno.test(message)
     ? new ConnectionError("unreachable", `nobody answers at ${url}: ${message}`, { cause: error })
     : new ConnectionError("cut_off", `the connection to ${url} broke: ${message}`, { cause: error });
@@ -115,6 +118,30 @@ const unsentCodes = new Set([
   "ENETUNREACH",
   "ConnectionRefused",
 ]);
+
+/** What kept this side from sending anything, with the remedy; undefined: something else. */
+function refusedHere(code: string, message: string, url: string): string | undefined {
+  if (/wrong version number/i.test(message) || code === "ERR_SSL_WRONG_VERSION_NUMBER")
+    return `${url} does not speak TLS: try ${url.replace(/^https/i, "http")}`;
+  if (untrustedCodes.has(code))
+    return `the certificate of ${url} is not trusted: ${message}. Node trusts those in the file that NODE_EXTRA_CA_CERTS names`;
+  if (wrongCertificateCodes.has(code)) return `the certificate of ${url} is refused: ${message}`;
+  if (message === "bad port")
+    return `fetch connects to no service at the port of ${url}: give the service another port`;
+  return code === "ERR_INVALID_URL"
+    ? `the address of the service is ${JSON.stringify(url)}, which is not a URL`
+    : undefined;
+}
+
+const untrustedCodes = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+]);
+
+const wrongCertificateCodes = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID", "ERR_TLS_CERT_ALTNAME_INVALID"]);
 
 /** Deno sets no code. */
 const unsentInDeno = /client error \(Connect\)/;

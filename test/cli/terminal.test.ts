@@ -122,11 +122,16 @@ test("a shell survives a restart of the server", deadline, async () => {
 
 test("ls --watch draws changes, in colour; control characters of guests are escaped", deadline, async () => {
   const other = (await line.run(["create"])).stdout.trim();
-  await using emulator = await opened("ls", "--watch");
+  const watch = `'${program}' ls --watch; echo "it was $?"; read -r typed; echo "typed $typed"`;
+  await using emulator = await Emulator.start(["bash", "-c", watch], line.env, size);
   await emulator.shows(new RegExp(`^${other} +running`, "m"));
   await line.run(["rm", other]);
-  const screen = await emulator.shows(/^(?![\s\S]*running[\s\S]*running)[\s\S]*running[\s\S]*Ctrl-C ends this/);
+  const screen = await emulator.shows(/^(?![\s\S]*running[\s\S]*running)[\s\S]*running[\s\S]*q ends this/);
   assert.ok(screen.includes(id) && !screen.includes(other));
+  await emulator.types("q");
+  await emulator.shows(/^it was 0$/m);
+  await enters(emulator, "echoed");
+  await emulator.shows(/^echoed\ntyped echoed$/m); // the terminal echoes again
   await line.run(["exec", "--background", id, "--", "sh", "-c", "sleep 50; : \u001b[2J\u001b]0;owned\u0007"]);
   await using ps = await opened("ps", id);
   await ps.shows(/\\u001b\[2J\\u001b\]0;owned\\u0007/);
@@ -149,5 +154,5 @@ test("cp draws its progress on one line, and erases it", deadline, async () => {
   await using piped = await Emulator.start(["bash", "-c", typed], line.env, size);
   await piped.shows(/^293 KiB {2}\d/);
   await writeFile(gate, "go\n");
-  assert.equal((await piped.shows(/^copied$/m)).trim(), "copied");
+  assert.equal((await piped.shows(/^copied$/m)).trim(), `Copied 1 file, 293 KiB, to ${id}:piped\ncopied`);
 });
