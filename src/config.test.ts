@@ -64,6 +64,11 @@ describe("loadConfig", () => {
   test("bounds that contradict each other are refused", () => {
     const environment = { CAPSULE_MEMORY_MIN_MB: "512", CAPSULE_MEMORY_MAX_MB: "256" };
     assert.throws(() => loadConfig(environment), /CAPSULE_MEMORY_MIN_MB is greater than CAPSULE_MEMORY_MAX_MB/);
+    for (const name of ["TIMEOUT", "LIFETIME", "RETENTION", "EXEC_TIMEOUT"]) {
+      const [least, most] = [`CAPSULE_${name}_DEFAULT_SEC`, `CAPSULE_${name}_MAX_SEC`];
+      assert.throws(() => loadConfig({ [least]: "60", [most]: "59" }), new RegExp(`${least} is greater than ${most}`));
+      loadConfig({ [least]: "60", [most]: "60" });
+    }
   });
 });
 

@@ -25,6 +25,15 @@ export class ConfigError extends Error {
   }
 }
 
+/** Pairs of limits, of which the first is at most the second. */
+const ordered = [
+  ["memory_min_mb", "memory_max_mb"],
+  ["exec_timeout_default_sec", "exec_timeout_max_sec"],
+  ["timeout_default_sec", "timeout_max_sec"],
+  ["lifetime_default_sec", "lifetime_max_sec"],
+  ["retention_default_sec", "retention_max_sec"],
+] as const;
+
 /** Throws ConfigError. An empty variable counts as unset. */
 export function loadConfig(environment: Environment = process.env): Config {
   const problems: string[] = [];
@@ -32,12 +41,8 @@ export function loadConfig(environment: Environment = process.env): Config {
   const complete = { ...diskDefaults(dataDir), ...definedIn(environment) };
   const values = read(settings, complete, problems);
   const bounds = read(limitRows, complete, problems);
-  if (problems.length === 0 && bounds.memory_min_mb > bounds.memory_max_mb) {
-    problems.push(`${limitRows.memory_min_mb.name} is greater than ${limitRows.memory_max_mb.name}`);
-  }
-  if (problems.length === 0 && bounds.exec_timeout_default_sec > bounds.exec_timeout_max_sec) {
-    problems.push(`${limitRows.exec_timeout_default_sec.name} is greater than ${limitRows.exec_timeout_max_sec.name}`);
-  }
+  for (const [least, most] of problems.length === 0 ? ordered : [])
+    if (bounds[least] > bounds[most]) problems.push(`${limitRows[least].name} is greater than ${limitRows[most].name}`);
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze({ ...values, limits: Object.freeze(bounds) });
 }

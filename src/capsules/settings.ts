@@ -33,13 +33,13 @@ export interface SettingsChange extends PolicyChange {
   network?: NetworkPolicy;
 }
 
-/** The policies of a new capsule. */
+/** The policies of a new capsule. Its times come with the request, or from the limits of the service. */
 export function policiesOf(given: PolicyChange): Pick<Capsule, keyof Policies> {
   return {
     onTimeout: given.onTimeout ?? policyDefaults.on_timeout,
-    lifetimeSec: given.lifetimeSec ?? policyDefaults.lifetime_sec,
+    lifetimeSec: given.lifetimeSec ?? 0,
     onExpiry: given.onExpiry ?? policyDefaults.on_expiry,
-    retentionSec: given.retentionSec ?? policyDefaults.retention_sec,
+    retentionSec: given.retentionSec ?? 0,
     autoResume: Number(given.autoResume ?? policyDefaults.auto_resume),
   };
 }

@@ -1,4 +1,4 @@
-/** What commands answer at the real HTTP layer: exit codes, error codes, and the words about what was done. */
+/** The answers of commands at the real HTTP layer: exit codes, error codes, and the words about the work that was done. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";

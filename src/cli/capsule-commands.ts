@@ -28,7 +28,7 @@ export const capsuleCommands: Commands = {
       "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--auto-resume] " +
       "[--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
-    details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0, the default, is none.",
+    details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0 is none. The defaults are the service's, see capsule limits.",
     options: {
       ...createOptions,
       template: { value: "NAME", short: "t", meaning: `the same as TEMPLATE; default: ${createDefaults.template}` },

@@ -3,15 +3,15 @@ import type { CapsuleStatus, DeadlineAction } from "./resources.ts";
 
 /** Changes of a capsule without a request. */
 export interface CapsulePolicies {
-  /** Seconds without a command until `onTimeout`; 0, the default: never. */
+  /** Seconds without a command until `onTimeout`; 0: never. Default: `timeoutDefaultSec` of the limits. */
   timeoutSec?: number;
   /** Default: `pause`. */
   onTimeout?: DeadlineAction;
-  /** Longest time in `running`, in seconds; for a running capsule from now on. 0, the default: any. */
+  /** Longest time in `running`, in seconds; for a running capsule from now on. 0: any. Default: `lifetimeDefaultSec` of the limits. */
   lifetimeSec?: number;
   /** Effect of the lifetime's end. Default: `destroy`. */
   onExpiry?: DeadlineAction;
-  /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0, the default: never. */
+  /** Seconds in `paused`, `stopped` or `error` after which it is destroyed; 0: never. Default: `retentionDefaultSec` of the limits. */
   retentionSec?: number;
   /** Calls that need it running resume it, and wait up to a minute for that. Default: false. */
   autoResume?: boolean;

@@ -119,7 +119,7 @@ const unsentCodes = new Set([
   "ConnectionRefused",
 ]);
 
-/** What kept this side from sending anything, with the remedy; undefined: something else. */
+/** The reason for which nothing was sent, with the remedy; undefined: another failure. */
 function refusedHere(code: string, message: string, url: string): string | undefined {
   if (/wrong version number/i.test(message) || code === "ERR_SSL_WRONG_VERSION_NUMBER")
     return `${url} does not speak TLS: try ${url.replace(/^https/i, "http")}`;

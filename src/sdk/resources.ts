@@ -207,6 +207,10 @@ export interface LimitInfo {
   /** Longest lifetime and retention, seconds. */
   lifetimeMaxSec: number;
   retentionMaxSec: number;
+  /** Inactivity time, lifetime and retention of a capsule whose create names none, seconds; 0: none. */
+  timeoutDefaultSec: number;
+  lifetimeDefaultSec: number;
+  retentionDefaultSec: number;
   /** Capsules of one team. */
   capsulesMax: number;
   execTimeoutDefaultSec: number;

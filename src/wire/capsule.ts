@@ -96,9 +96,13 @@ export function CreateCapsuleBody(limits: Limits) {
       }),
     ),
     timeout_sec: Type.Optional(
-      Type.Integer({ minimum: 0, maximum: limits.timeout_max_sec, default: createDefaults.timeout_sec }),
+      Type.Integer({ minimum: 0, maximum: limits.timeout_max_sec, default: limits.timeout_default_sec }),
     ),
-    ...policies(limits, policyDefaults),
+    ...policies(limits, {
+      ...policyDefaults,
+      lifetime_sec: limits.lifetime_default_sec,
+      retention_sec: limits.retention_default_sec,
+    }),
   });
 }
 
@@ -128,8 +132,10 @@ function Action(description: string) {
   return Type.Unsafe<DeadlineAction>({ type: "string", enum: [...deadlineActions], description });
 }
 
+type PolicyDefaults = Partial<typeof policyDefaults & Record<"lifetime_sec" | "retention_sec", number>>;
+
 /** The fields of a body that say what happens to the capsule by itself. */
-function policies(limits: Limits, defaults: Partial<typeof policyDefaults> = {}) {
+function policies(limits: Limits, defaults: PolicyDefaults = {}) {
   const seconds = (maximum: number, field: "lifetime_sec" | "retention_sec", description: string) =>
     Type.Optional(Type.Integer({ minimum: 0, maximum, description, ...defaultOf(defaults[field]) }));
   const action = (field: "on_timeout" | "on_expiry", description: string) =>

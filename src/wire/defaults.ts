@@ -2,14 +2,8 @@
 /** The template is the built-in image that every service has. */
 export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 } as const;
 
-/** Changes of a new capsule without a request. */
-export const policyDefaults = {
-  on_timeout: "pause",
-  lifetime_sec: 0,
-  on_expiry: "destroy",
-  retention_sec: 0,
-  auto_resume: false,
-} as const;
+/** Changes of a new capsule without a request. Default times are limits of the service. */
+export const policyDefaults = { on_timeout: "pause", on_expiry: "destroy", auto_resume: false } as const;
 
 /** The form of a capsule's name. No name begins as an id does. Browsers want the escape of `-`. */
 export const capsuleNamePattern = "^(?!cl-)[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?$";

@@ -47,6 +47,9 @@ export const settableLimits = {
   timeout_max_sec: limit(31_536_000, [0, 2_147_483_647], "longest inactivity time of a capsule"),
   lifetime_max_sec: limit(31_536_000, [0, 31_536_000], "longest lifetime of a capsule's run"),
   retention_max_sec: limit(31_536_000, [0, 31_536_000], "longest retention of a capsule that does not run"),
+  timeout_default_sec: limit(0, [0, 2_147_483_647], "inactivity time of a capsule whose create names none; 0: none"),
+  lifetime_default_sec: limit(0, [0, 31_536_000], "lifetime of a capsule whose create names none; 0: any"),
+  retention_default_sec: limit(0, [0, 31_536_000], "retention of a capsule whose create names none; 0: for ever"),
   capsules_max: limit(1_000, [1, 1_000_000], "capsules of a team, whatever their status"),
   starts_max: limit(
     1_000,

@@ -22,6 +22,21 @@ describe("the policies of a capsule", () => {
     }
   });
 
+  test("take the times that the service sets where a create names none, and 0 is none all the same", async () => {
+    const limits = { timeout_default_sec: 600, lifetime_default_sec: 7_200, retention_default_sec: 86_400 };
+    const api = new Api(limits);
+    const times = async (json: object) => {
+      const { json: made } = await api.call("POST", "/v1/capsules", { json });
+      return [made.timeout_sec, made.lifetime_sec, made.retention_sec];
+    };
+    assert.deepEqual(await times({}), [600, 7_200, 86_400]);
+    assert.deepEqual(await times({ timeout_sec: null, lifetime_sec: null, retention_sec: null }), [600, 7_200, 86_400]);
+    assert.deepEqual(await times({ timeout_sec: 0, lifetime_sec: 0, retention_sec: 0 }), [0, 0, 0]);
+    assert.deepEqual(await times({ lifetime_sec: 5 }), [600, 5, 86_400]);
+    const { json: told } = await api.call("GET", "/v1/limits");
+    assert.deepEqual({ ...told, ...limits }, told);
+  });
+
   test("are those of the create, and expires_at is there while the capsule runs", async () => {
     const api = new Api();
     const other = { on_expiry: "pause", retention_sec: 86_400, auto_resume: true };

@@ -72,8 +72,10 @@ function createRoute(app: App, { services: { capsules }, limits, turns }: RouteC
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         diskMb: body.disk_mb,
-        timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
+        timeoutSec: body.timeout_sec ?? limits.timeout_default_sec,
         ...policiesOf(body),
+        lifetimeSec: body.lifetime_sec ?? limits.lifetime_default_sec,
+        retentionSec: body.retention_sec ?? limits.retention_default_sec,
       };
       const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(capsuleBody(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
