@@ -89,7 +89,7 @@ async function recoverOne(row: Capsule, recovery: Recovery): Promise<void> {
       case "resume": // no process of the user has run since, so the checkpoint is still valid
       case "start":
         await host.reap(row.id, memoryOf(row));
-        store.clearIntent(row);
+        store.unsynced(() => store.clearIntent(row));
         return;
       case "stop":
         return await adopt(row, null, recovery);
@@ -156,13 +156,13 @@ async function endVm(row: Capsule, saving: number | null, reason: string, recove
   }
 }
 
-function fail(row: Capsule, error: unknown, { store, log, result }: Recovery): void {
+function fail(row: Capsule, error: unknown, recovery: Recovery): void {
+  const { store, log } = recovery;
   log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
   const now = store.get(row.id);
   if (now === undefined || now.intent === "destroy") return; // the reconciler retries a destroy
   if (now.status === "running" || now.status === "starting") {
-    store.commit(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
-    result.lost++;
+    recordLost(now, "it could not be recovered after a restart of the server", recovery);
   }
 }
 
@@ -170,7 +170,8 @@ function fail(row: Capsule, error: unknown, { store, log, result }: Recovery): v
  * For a row in `running`, perhaps with an unacknowledged pause or capture: the guest runs on if it is still there. A stop is
  * completed, since programs may have ended for it.
  */
-async function recoverRunning(row: Capsule, found: Adopted, { store, transitions, result }: Recovery): Promise<void> {
+async function recoverRunning(row: Capsule, found: Adopted, recovery: Recovery): Promise<void> {
+  const { store, transitions, result } = recovery;
   const isStopping = row.intent === "stop";
   if (found.kind === "running") {
     const running = row.intent === null || isStopping ? store.get(row.id) : store.clearIntent(row);
@@ -188,9 +189,14 @@ async function recoverRunning(row: Capsule, found: Adopted, { store, transitions
     if (ended?.intent === "reboot") void transitions.reboot(ended);
   } else {
     const reason = "reason" in found ? found.reason : undefined;
-    store.commit(row, "fail", { errorReason: reason ?? "its VM ended while the server was away" });
-    result.lost++;
+    recordLost(row, reason ?? "its VM ended while the server was away", recovery);
   }
+}
+
+/** Without an fsync, as after a power cut there may be hundreds: the next start finds a row that another power cut undoes as lost again. */
+function recordLost(row: Capsule, errorReason: string, { store, result }: Recovery): void {
+  store.unsynced(() => store.commit(row, "fail", { errorReason }));
+  result.lost++;
 }
 
 /**

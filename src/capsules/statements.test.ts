@@ -1,6 +1,7 @@
 /** The statements of the database that the frequent changes of a capsule run: each new one is paid for by every request. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeHost } from "../../test/fakes/fake-host.ts";
 import { beginExec, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { Statements } from "../../test/teams/statements.ts";
 
@@ -46,4 +47,38 @@ test("create, exec, pause and resume run these statements and no others", async 
   await capsules.resume(team, id);
   await service.settled();
   assert.deepEqual(taken(statements), [row, row, row, ...usage, ...unsynced, row, "UPDATE capsules"]);
+});
+
+test("a start clears interrupted resumes and starts, and records lost capsules, without a sync for each", async () => {
+  const statements = new Statements();
+  const host = new FakeHost();
+  const before = fakeService({ host, database: statements.database });
+  const { capsules, store, team } = before;
+  const interrupted = (intent: "resume" | "start") => async () => {
+    const id = await running(before);
+    await (intent === "resume" ? capsules.pause(team, id) : capsules.stop(team, id));
+    await before.settled();
+    store.setIntentUnsynced(store.require(team, id), intent);
+    return id;
+  };
+  const left = [interrupted("resume"), interrupted("start"), () => running(before)];
+  const ids: string[] = [];
+  for (const leave of [...left, ...left]) ids.push(await leave());
+  host.guests.clear();
+  const after = fakeService({ host, database: statements.database });
+  taken(statements);
+  await after.recover();
+  const rows = ids.map((id) => after.store.require(team, id));
+  const settled = ["paused", "stopped", "error"];
+  assert.deepEqual(
+    rows.map(({ status, intent }) => [status, intent]),
+    [...settled, ...settled].map((status) => [status, null]),
+  );
+  let isSynced = true;
+  let synced = 0;
+  for (const sql of taken(statements)) {
+    if (sql.startsWith("PRAGMA synchronous")) isSynced = sql.endsWith("FULL");
+    else if (isSynced && /^(COMMIT|UPDATE|INSERT|DELETE)/.test(sql)) synced++;
+  }
+  assert.equal(synced, 0);
 });

@@ -194,6 +194,11 @@ export class CapsuleStore {
     this.#triggered.push(listener);
   }
 
+  /** Runs `work`, whose changes are durable only with the next synced commit. */
+  unsynced<T>(work: () => T): T {
+    return this.#rows.unsynced(work);
+  }
+
   /** Takes the intent back after the work failed and was undone. */
   clearIntent(row: Capsule): Capsule | undefined {
     return this.#change(row, { intent: null });

@@ -236,7 +236,12 @@ export class CapsuleRows {
 
   /** As `change`, durable only with the next synced commit. */
   changeUnsynced(id: string, revision: number, change: CapsuleChange): CapsuleRow | undefined {
-    return withoutSync(this.#database, () => this.change(id, revision, change));
+    return this.unsynced(() => this.change(id, revision, change));
+  }
+
+  /** As `withoutSync` of the database. */
+  unsynced<T>(work: () => T): T {
+    return withoutSync(this.#database, work);
   }
 
   /** Writes the last activity of several capsules in one unsynced commit, without touching their revisions. */
