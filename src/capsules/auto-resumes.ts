@@ -116,7 +116,7 @@ export class AutoResumes {
 
   #changed(id: string): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const off = this.#options.store.onChange(id, resolve);
+    const off = this.#options.store.onChange(id, () => resolve());
     return promise.finally(off);
   }
 }

@@ -338,15 +338,16 @@ test("wait resolves when the status is reached, when it cannot be reached any mo
   const service = fakeService();
   const { signal } = new AbortController();
   const { id } = await service.capsules.create(service.team, request);
-  assert.equal((await service.capsules.wait(service.team, id, "running", 60_000, signal)).status, "running");
-  assert.equal((await service.capsules.wait(service.team, id, "paused", 1, signal)).status, "running");
+  const statusAfter = async (waiting: ReturnType<typeof service.capsules.wait>) => (await waiting)().status;
+  assert.equal(await statusAfter(service.capsules.wait(service.team, id, "running", 60_000, signal)), "running");
+  assert.equal(await statusAfter(service.capsules.wait(service.team, id, "paused", 1, signal)), "running");
   const guest = service.host.guests.get(id)!;
   const waiting = service.capsules.wait(service.team, id, "paused", 60_000, signal);
   guest.endWith({ kind: "lost", reason: "gone" });
-  assert.equal((await waiting).status, "error");
+  assert.equal(await statusAfter(waiting), "error");
   const doomed = service.capsules.wait(service.team, await running(service), "paused", 60_000, signal);
   await service.capsules.destroy(service.team, service.capsules.list(service.team)[0]!.id);
-  await assert.rejects(doomed, { code: "not_found" });
+  await assert.rejects(statusAfter(doomed), { code: "not_found" });
 });
 
 test("the list is the team's own, newest first", async () => {

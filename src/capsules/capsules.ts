@@ -123,18 +123,18 @@ export class Capsules {
     return this.#view(this.#options.store.require(teamId, id));
   }
 
-  /** Resolves with the capsule when it has `status`, can no longer reach it, or `timeoutMs` is over. Throws "not_found". */
+  /** Resolves when the capsule has `status`, can no longer reach it, or `timeoutMs` is over; its view can be made later. Both throw "not_found". */
   async wait(
     teamId: string,
     id: string,
     status: CapsuleStatus,
     timeoutMs: number,
     signal: AbortSignal,
-  ): Promise<CapsuleView> {
+  ): Promise<() => CapsuleView> {
     const { store } = this.#options;
     store.require(teamId, id);
-    await store.untilStatus(id, status, timeoutMs, signal);
-    return this.get(teamId, id);
+    const row = await store.untilStatus(id, status, timeoutMs, signal);
+    return () => this.#view(row ?? store.require(teamId, id));
   }
 
   /**

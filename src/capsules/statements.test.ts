@@ -82,3 +82,20 @@ test("a start clears interrupted resumes and starts, and records lost capsules, 
   }
   assert.equal(synced, 0);
 });
+
+test("requests that wait for one status share the row that the change has written", async () => {
+  const statements = new Statements();
+  const service = fakeService({ database: statements.database });
+  const { capsules, store, team } = service;
+  const { signal } = new AbortController();
+  const statementsFor = async (count: number) => {
+    const id = await running(service);
+    const waits = Array.from({ length: count }, () => capsules.wait(team, id, "paused", 60_000, signal));
+    taken(statements);
+    store.commit(store.require(team, id), "pause");
+    const views = (await Promise.all(waits)).map((view) => view().status);
+    assert.deepEqual(new Set(views), new Set(["paused"]));
+    return taken(statements);
+  };
+  assert.deepEqual(await statementsFor(20), [row, "UPDATE capsules"]);
+});

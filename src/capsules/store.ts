@@ -128,7 +128,7 @@ export class CapsuleStore {
     const isNew = this.#rows.insert(row, alongside);
     if (isNew) {
       this.#count(row, 1);
-      this.#notify(row.id);
+      this.#notify(row.id, row);
       this.#publish(row.teamId, row.id, row);
     }
     return isNew;
@@ -160,23 +160,32 @@ export class CapsuleStore {
     return changed;
   }
 
-  /** Resolves when the capsule has `status`, can no longer reach it, is gone, or `timeoutMs` is over. */
-  async untilStatus(id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const isOver = () => {
-      const row = this.get(id);
-      if (row === undefined || row.intent === "destroy" || row.status === status) return true;
-      return isFinal(row.status) && row.intent === null;
+  /**
+   * Resolves with the capsule when it has `status` or can no longer reach it: with the row that the change has written, for all that
+   * wait for it. Resolves with undefined when the capsule is gone, or `timeoutMs` is over.
+   */
+  async untilStatus(
+    id: string,
+    status: CapsuleStatus,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<Capsule | undefined> {
+    const { promise, resolve } = Promise.withResolvers<Capsule | undefined>();
+    const look = (row: Capsule | undefined) => {
+      if (row === undefined || row.intent === "destroy") resolve(undefined);
+      else if (row.status === status || (isFinal(row.status) && row.intent === null)) resolve(row);
     };
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const end = () => resolve();
+    const end = () => resolve(undefined);
     const timer = setTimeout(end, timeoutMs);
     signal.addEventListener("abort", end);
-    const off = this.onChange(id, () => isOver() && resolve());
-    if (isOver() || signal.aborted) resolve();
-    await promise;
+    const off = this.onChange(id, look);
+    look(this.get(id));
+    if (signal.aborted) end();
+    const row = await promise;
     off();
     signal.removeEventListener("abort", end);
     clearTimeout(timer);
+    return row;
   }
 
   /** Follows the trigger's arrow after the work succeeded. Undefined when a destroy began meanwhile. */
@@ -219,11 +228,14 @@ export class CapsuleStore {
     const row = this.get(id);
     this.#rows.remove(id);
     if (row !== undefined) this.#count(row, -1);
-    this.#notify(id);
+    this.#notify(id, undefined);
   }
 
-  /** Calls `listener` at each change of this capsule until the returned function is called. */
-  onChange(id: string, listener: () => void): () => void {
+  /**
+   * Calls `listener` at each change of this capsule's status or intent until the returned function is called, with its row; undefined:
+   * it is gone.
+   */
+  onChange(id: string, listener: (row: Capsule | undefined) => void): () => void {
     this.#emitter.on(id, listener);
     return () => this.#emitter.off(id, listener);
   }
@@ -243,7 +255,7 @@ export class CapsuleStore {
     if (changed === undefined) return undefined;
     this.#count(before, -1);
     this.#count(changed, 1);
-    this.#notify(before.id);
+    this.#notify(before.id, changed);
     return changed;
   }
 
@@ -254,8 +266,8 @@ export class CapsuleStore {
     this.#live.add(row.teamId, by);
   }
 
-  #notify(id: string): void {
-    this.#emitter.emit(id);
+  #notify(id: string, row: Capsule | undefined): void {
+    this.#emitter.emit(id, row);
   }
 
   #publish(teamId: string, id: string, row: Capsule | undefined): void {

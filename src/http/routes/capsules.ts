@@ -81,10 +81,11 @@ function createRoute(app: App, { services: { capsules }, limits, turns }: RouteC
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
       if (query.wait === undefined) return reply.send(capsuleBody(capsule));
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      const waited = await kept.unlessRefused(() =>
-        capsules.wait(identity.teamId, capsule.id, "running", timeoutMs, requestSignal(reply)),
-      );
-      await enterTurnAgain(turns, request);
+      const waited = await kept.unlessRefused(async () => {
+        const view = await capsules.wait(identity.teamId, capsule.id, "running", timeoutMs, requestSignal(reply));
+        await enterTurnAgain(turns, request);
+        return view();
+      });
       kept.replace(capsuleBody(waited));
       return reply.send(capsuleBody(waited));
     },
@@ -138,7 +139,7 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers, 
       const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
       return waited.then(async (view) => {
         await enterTurnAgain(turns, request);
-        return capsuleBody(view);
+        return capsuleBody(view());
       });
     },
   );
