@@ -49,3 +49,16 @@ test("the team's capsules and creates are plotted", deadline, async () => {
   await visitor.page.getByRole("button", { name: "24 hours", pressed: true }).waitFor();
   assert.equal(capsule.id.slice(0, 3), "cl-");
 });
+
+test("the list shows a running capsule's CPU, and Usage what is promised and what is used", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const row = page.getByRole("row").filter({ hasText: capsule.id });
+  await page.getByRole("columnheader", { name: "CPU" }).waitFor();
+  await row.getByText(/^CPU \d+ %$/).waitFor();
+  assert.match((await row.locator(".spark polyline").getAttribute("points"))!, /^(\d+\.\d,\d+\.\d ?)+$/);
+  await visitor.walksTo("#/usage");
+  await visitor.sees("Promised memory");
+  await visitor.sees(/^In use now: \d+\.\d vCPUs and [\d.]+ [MG]iB of memory/);
+});

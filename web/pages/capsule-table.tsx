@@ -1,5 +1,6 @@
 /** The rows of the list of capsules, each with a tick box for the actions on several. */
-import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import type { CapsuleInfo, CapsuleMetric } from "../../src/sdk/sdk.ts";
+import { SparkLine } from "../parts/spark-line.tsx";
 import { StatusBadge } from "../parts/status-badge.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
@@ -9,6 +10,11 @@ import { cpus, duration, memory } from "../state/format.ts";
 import { hrefOf } from "../state/route.ts";
 import type { Bulk } from "./bulk-bar.tsx";
 import { CapsuleActions } from "./capsule-actions.tsx";
+import { useRecentMetrics } from "./recent-metrics.ts";
+
+const sparkMs = 900_000;
+
+const cpuShare = ({ at, cpuPct, vcpus }: CapsuleMetric) => ({ at, share: cpuPct / (100 * vcpus) });
 
 interface CapsuleTableProps {
   capsules: readonly CapsuleInfo[];
@@ -17,6 +23,7 @@ interface CapsuleTableProps {
 }
 
 export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
+  const metrics = useRecentMetrics(capsules);
   const chosen = { title: "Choose", head: <ChooseAll count={capsules.length} bulk={bulk} /> };
   return (
     <Table
@@ -25,6 +32,7 @@ export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
         chosen,
         "Capsule",
         "Status",
+        wideOnly("CPU"),
         wideOnly("Size"),
         wideOnly("When idle"),
         wideOnly("Created"),
@@ -32,7 +40,7 @@ export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
       ]}
     >
       {capsules.map((capsule) => (
-        <CapsuleRow key={capsule.id} capsule={capsule} bulk={bulk} />
+        <CapsuleRow key={capsule.id} capsule={capsule} bulk={bulk} points={metrics.get(capsule.id) ?? []} />
       ))}
     </Table>
   );
@@ -51,7 +59,13 @@ function ChooseAll({ count, bulk }: { count: number; bulk: Bulk }) {
   );
 }
 
-function CapsuleRow({ capsule, bulk }: { capsule: CapsuleInfo; bulk: Bulk }) {
+interface CapsuleRowProps {
+  capsule: CapsuleInfo;
+  bulk: Bulk;
+  points: readonly CapsuleMetric[];
+}
+
+function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
   const { store } = useDashboard();
   const { id, name, status, template, vcpus, memoryMb, timeoutSec, onTimeout, createdAt } = capsule;
   const failure = bulk.failures.get(id);
@@ -75,6 +89,9 @@ function CapsuleRow({ capsule, bulk }: { capsule: CapsuleInfo; bulk: Bulk }) {
       </th>
       <td>
         <StatusBadge status={status} operation={store.operations.value.get(id)} />
+      </td>
+      <td class="wide-only">
+        <SparkLine name="CPU" points={status === "running" ? points.map(cpuShare) : []} spanMs={sparkMs} />
       </td>
       <td class="wide-only">
         {cpus(vcpus)}, {memory(memoryMb)}

@@ -4,8 +4,9 @@ import { LoadError, Page, Skeleton } from "../parts/page.tsx";
 import { useQuery } from "../parts/query.ts";
 import { Table } from "../parts/table.tsx";
 import { useDashboard } from "../state/dashboard.ts";
-import { duration, memory, size } from "../state/format.ts";
+import { count, duration, memory, size } from "../state/format.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
+import { useRecentMetrics } from "./recent-metrics.ts";
 import { TeamHistory } from "./team-plots.tsx";
 
 const settledMs = 300;
@@ -27,6 +28,7 @@ export function UsagePage() {
       ) : (
         <>
           <Meters limits={limits} />
+          <UsedNow />
           <h2>History</h2>
           <TeamHistory />
           <h2>Limits</h2>
@@ -44,12 +46,35 @@ function Meters({ limits }: { limits: Limits }) {
   return (
     <div class="usage">
       <Meter name="Capsules" used={usage.capsules} most={limits.capsules_max} format={plain} />
-      <Meter name="Running vCPUs" used={usage.running_vcpus} most={limits.running_vcpus_max} format={plain} />
-      <Meter name="Running memory" used={usage.running_memory_mb} most={limits.running_memory_max_mb} format={memory} />
+      <Meter name="Promised vCPUs" used={usage.running_vcpus} most={limits.running_vcpus_max} format={plain} />
+      <Meter
+        name="Promised memory"
+        used={usage.running_memory_mb}
+        most={limits.running_memory_max_mb}
+        format={memory}
+      />
       <Meter name="Disk" used={usage.disk_bytes} most={limits.disk_max_bytes} format={size} />
       <Meter name="Snapshot templates" used={usage.templates} most={limits.templates_max} format={plain} />
       <Meter name="Open WebSockets" used={usage.sockets} most={limits.sockets_max} format={plain} />
     </div>
+  );
+}
+
+/** Sums over the running capsules; a capsule that was never measured counts nothing. */
+function UsedNow() {
+  const { store } = useDashboard();
+  const metrics = useRecentMetrics(store.capsules.value ?? []);
+  const last = [...metrics.values()].flatMap((points) => points.at(-1) ?? []);
+  const running = store.capsules.value?.filter(({ status }) => status === "running").length ?? 0;
+  if (last.length === 0) return null;
+  const cpu = last.reduce((sum, { cpuPct }) => sum + cpuPct / 100, 0);
+  const used = last.reduce((sum, { memoryUsedMb }) => sum + (memoryUsedMb ?? 0), 0);
+  return (
+    <p class="used-now">
+      In use now: <strong>{cpu.toFixed(1)}</strong> vCPUs and <strong>{memory(used)}</strong> of memory
+      {last.length < running && `, by ${last.length} of ${count(running, "running capsule")}`}. A running capsule is
+      promised all of its size, whatever it uses.
+    </p>
   );
 }
 

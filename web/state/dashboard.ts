@@ -4,6 +4,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { CapsuleInfo, Client, ServiceEvent, SessionInfo, TemplateInfo } from "../../src/sdk/sdk.ts";
 import { CapsuleStore, type Operation } from "./capsule-store.ts";
+import { RecentMetrics } from "./recent-metrics.ts";
 import type { Toasts } from "./toasts.ts";
 
 /** Pause before the events are opened again, after the SDK has given up. */
@@ -25,6 +26,7 @@ export class Dashboard {
   readonly session: SessionInfo;
   readonly toasts: Toasts;
   readonly store = new CapsuleStore();
+  readonly recent = new RecentMetrics((id, since) => this.client.capsule(id).metrics({ since, step: 10 }));
   readonly #templates = signal<readonly TemplateInfo[] | undefined>(undefined);
   readonly #isLive = signal(false);
   readonly #signOut: () => void;
