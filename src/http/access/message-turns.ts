@@ -1,6 +1,7 @@
 /**
- * In one turn of the event loop, at most 64 units of small WebSocket messages of each team are handled, over all its sockets; further
- * ones wait for the next turns, in order of arrival. Each socket has one message in line, so none overtakes another of its socket.
+ * In one turn of the event loop, at most 64 units of small WebSocket messages, and of frames (sockets/paced-frames.ts), of each team
+ * are handled, over all its sockets; further ones wait for the next turns, in order of arrival. Each socket has one message and one
+ * frame in line, so none overtakes another of its socket.
  * Messages do not wait with the requests of their team (team-turns.ts), of which one goes on in a turn.
  */
 import type { Ending } from "./team-turns.ts";

@@ -19,6 +19,7 @@ import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
 import { Connection, type ErrorMark } from "./connection.ts";
+import { paceFrames } from "./paced-frames.ts";
 import { fragmentsMax } from "./unfinished.ts";
 
 /** The reason, in `details`, where only an upgrade is missing. */
@@ -130,6 +131,7 @@ export class Sockets {
       messageTurns: this.#messageTurns,
       charge: this.#received.open(teamId),
     });
+    paceFrames(accepted, (units, next) => this.#messageTurns.enter(teamId, units, undefined, next));
     socket.on("data", () => connection.weigh()); // behind the listener of ws
     const unsubscribes = [
       capsules.onEnd(capsuleId, (end) => connection.runEnded(end)),
