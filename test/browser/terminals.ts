@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Locator } from "playwright-core";
+import { waitFor } from "../wait-for.ts";
 import { deadline, service, Visitor } from "./browser.ts";
 
 test("a session survives a reload of the page, with what stood on the screen", deadline, async () => {
@@ -139,6 +140,71 @@ test("a terminal that becomes live does not take the focus from where the user h
   await page.keyboard.press("ArrowLeft");
   await visitor.sees("Connected.");
   await isFocused(tab);
+});
+
+test("whoever leaves a capsule's page is asked to end the shell that was started there", deadline, async () => {
+  await using capsule = await service().capsule();
+  {
+    await using left = await Visitor.at(capsule, "terminal");
+    await left.sees("Connected.");
+  }
+  await using visitor = await Visitor.at(capsule, "terminal");
+  const { page } = visitor;
+  await visitor.presses(/^Join \/bin\/bash/);
+  await visitor.sees("Connected.");
+  await visitor.presses("New terminal");
+  await page.locator(".terminal:not([hidden])").getByText("Connected.").waitFor();
+  await visitor.enters("tty");
+  await visitor.reads(/^\/dev\/pts\/1/);
+  await page.getByRole("tab", { name: "Files" }).click();
+  await visitor.sees(".bashrc");
+  await visitor.walksTo("#/capsules");
+  await visitor.sees(`A shell is still running in ${capsule.id}.`);
+  await visitor.presses("End it");
+  await capsule.sh("while pgrep -x bash -t pts/1 > /dev/null; do sleep 0.05; done");
+  assert.equal(await capsule.sh("pgrep -c -x bash -t pts/0"), "1");
+  assert.equal(await page.getByText("A shell is still running").count(), 0);
+});
+
+test(
+  "a session that was left can be ended without joining it, and no screen outlives a sign-out",
+  deadline,
+  async () => {
+    await using capsule = await service().capsule();
+    await using left = await Visitor.at(capsule, "terminal");
+    await left.sees("Connected.");
+    await left.presses("Sign out");
+    await left.page.getByRole("button", { name: "Sign in" }).waitFor();
+    assert.equal(await left.page.evaluate(() => JSON.stringify(sessionStorage)), "{}");
+    await left.signIn(service().key);
+    await left.presses(/^End session pty-/);
+    await capsule.sh("while pgrep -x bash -t pts/0 > /dev/null; do sleep 0.05; done");
+    await left.page.getByRole("button", { name: /^Join/ }).waitFor({ state: "detached" });
+  },
+);
+
+test("a terminal is as large as its window on demand, and its text as large as wished", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal", { viewport: { width: 1000, height: 700 } });
+  const { page } = visitor;
+  await visitor.sees("Connected.");
+  const rows = () => page.locator(".xterm-rows > div").count();
+  const fits = (isFit: (rows: number) => boolean) => waitFor("rows", async () => isFit(await rows()));
+  const before = await rows();
+  await visitor.presses("Full size");
+  await fits((now) => now > before);
+  const box = (await page.locator(".terminals").boundingBox())!;
+  assert.deepEqual(box, { x: 0, y: 0, width: 1000, height: 700 });
+  const full = await rows();
+  await visitor.presses("Larger text");
+  await visitor.presses("Larger text");
+  await fits((now) => now < full);
+  await visitor.presses("Leave full size");
+  await page.reload();
+  await visitor.sees("Connected.");
+  await fits((now) => now < before);
+  await visitor.enters("stty size");
+  await visitor.reads(new RegExp(`^${await rows()} \\d+`));
 });
 
 /** Waits until it has the focus. */

@@ -15,6 +15,7 @@ import { CapsuleActions } from "./capsule-actions.tsx";
 import { PlotsTab } from "./capsule-plots.tsx";
 import { EditDialog } from "./edit-dialog.tsx";
 import { FilesTab } from "./files.tsx";
+import { useLeftShells } from "./left-shells.ts";
 import { ProcessesTab } from "./processes.tsx";
 import { RequireRunning } from "./require-running.tsx";
 import { TerminalsTab } from "./terminals.tsx";
@@ -29,6 +30,7 @@ const tabs = [
 
 export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
   const { store } = useDashboard();
+  useLeftShells(id);
   const capsule = store.find(id);
   if (capsule === undefined) {
     return (

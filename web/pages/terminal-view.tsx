@@ -29,6 +29,7 @@ interface TerminalViewProps {
   saved: SavedTerminal | undefined;
   isShown: boolean;
   isRunning: boolean;
+  fontPx: number;
   /** Takes the focus once it is live, unless the user has put it elsewhere. */
   takesFocus: boolean;
   onTag: (tag: string) => void;
@@ -62,6 +63,7 @@ export function TerminalView(props: TerminalViewProps) {
   useEffect(() => {
     if (isRunning) opened?.line.rejoin();
   }, [isRunning, opened]);
+  useEffect(() => opened?.setFont(props.fontPx), [props.fontPx, opened]);
   return (
     <div class="terminal" hidden={!isShown}>
       <section class="terminal-screen" ref={place} aria-label={`Terminal ${number}`} />
@@ -97,16 +99,17 @@ function StatusLine({ state, isRunning, onClose }: { state: LineState; isRunning
 }
 
 interface Opened extends LiveTerminal {
+  setFont: (px: number) => void;
   close: () => void;
 }
 
-function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: Capsule): Opened {
+function open(place: HTMLElement, { saved, fontPx, onTag }: TerminalViewProps, capsule: Capsule): Opened {
   const terminal = new Terminal({
     documentOverride: strictDocument(),
     screenReaderMode: true,
     cursorBlink: true,
     fontFamily: getComputedStyle(place).getPropertyValue("--mono"),
-    fontSize: 13,
+    fontSize: fontPx,
     scrollback: 5_000,
     theme,
   });
@@ -142,6 +145,10 @@ function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: 
     line,
     screen: () => unwritten ?? serialize.serialize({ scrollback: savedLines }),
     focus: () => terminal.focus(),
+    setFont(px) {
+      terminal.options.fontSize = px;
+      if (place.offsetParent !== null) fit.fit();
+    },
     close() {
       watch.disconnect();
       line.disconnect();

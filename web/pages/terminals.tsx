@@ -8,6 +8,8 @@ import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { type SavedTerminal, savedTerminals, saveTerminals } from "../state/saved-terminals.ts";
 import { sessionsIn } from "../state/service.ts";
+import { fontSizes, savedFontSize, saveFontSize } from "../state/terminal-font.ts";
+import { endShell } from "./left-shells.ts";
 import { RequireRunning } from "./require-running.tsx";
 import type { LiveTerminal, TerminalView } from "./terminal-view.tsx";
 
@@ -51,6 +53,12 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
   /** The terminal that opens by itself. */
   const first = useRef(shown).current;
   const refused = refusalOf(open.length, isRunning);
+  const [fontPx, setFontPx] = useState(savedFontSize);
+  const [isFull, setFull] = useState(false);
+  const chooseFont = (px: number) => {
+    saveFontSize(px);
+    setFontPx(px);
+  };
   if (open.length === 0) {
     return (
       <Empty icon="terminal" title="No terminal open">
@@ -62,10 +70,11 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
     );
   }
   return (
-    <div class="terminals">
+    <div class={isFull ? "terminals full" : "terminals"}>
       <div class="terminal-bar">
         <TerminalTabs open={open} shown={shown} onShow={show} onClose={close} />
         <Button kind="quiet" icon="plus" label="New terminal" refused={refused} onPress={() => add()} />
+        <ViewButtons fontPx={fontPx} onFont={chooseFont} isFull={isFull} onFull={setFull} />
       </div>
       {open.map(({ number, saved }) => (
         <View
@@ -75,12 +84,50 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
           saved={saved}
           isShown={number === shown}
           isRunning={isRunning}
+          fontPx={fontPx}
           takesFocus={number === first}
           onTag={(tag) => setTag(number, tag)}
           onLive={(terminal) => setLive(number, terminal)}
           onClose={() => close(number)}
         />
       ))}
+    </div>
+  );
+}
+
+interface ViewButtonsProps {
+  fontPx: number;
+  onFont: (px: number) => void;
+  isFull: boolean;
+  onFull: (isFull: boolean) => void;
+}
+
+/** Full size is that of the window: Escape stays a key of the terminal. */
+function ViewButtons({ fontPx, onFont, isFull, onFull }: ViewButtonsProps) {
+  const { min, max } = fontSizes;
+  const limit = (isAtLimit: boolean) => (isAtLimit ? `The text is ${fontPx} px, the limit` : undefined);
+  return (
+    <div class="terminal-view-buttons">
+      <Button
+        kind="quiet"
+        icon="smaller"
+        label="Smaller text"
+        refused={limit(fontPx <= min)}
+        onPress={() => onFont(fontPx - 1)}
+      />
+      <Button
+        kind="quiet"
+        icon="larger"
+        label="Larger text"
+        refused={limit(fontPx >= max)}
+        onPress={() => onFont(fontPx + 1)}
+      />
+      <Button
+        kind="quiet"
+        icon={isFull ? "shrink" : "expand"}
+        label={isFull ? "Leave full size" : "Full size"}
+        onPress={() => onFull(!isFull)}
+      />
     </div>
   );
 }
@@ -107,7 +154,7 @@ function useTerminals(id: string, startsEmpty: boolean) {
     const number = 1 + Math.max(0, ...open.map((each) => each.number));
     focused.current = number;
     if (tag !== undefined) tags.current.set(number, tag);
-    setOpen([...open, { number, saved: tag === undefined ? undefined : { tag, number, screen: "" } }]);
+    setOpen([...open, { number, saved: tag === undefined ? undefined : { tag, number, screen: "", isJoined: true } }]);
     show(number);
   };
   const close = (number: number) => {
@@ -138,14 +185,19 @@ function refusalOf(count: number, isRunning: boolean): string | undefined {
 interface DetachedSessionsProps {
   id: string;
   /** Tags of the sessions that were closed on this page. */
-  closed: ReadonlySet<string | undefined>;
+  closed: Set<string | undefined>;
   onJoin: (tag: string) => void;
 }
 
 /** Sessions that are detached, or open in another client. */
 function DetachedSessions({ id, closed, onJoin }: DetachedSessionsProps) {
-  const { client } = useDashboard();
-  const { value: running = [] } = useQuery(() => sessionsIn(client.capsule(id)), [id]);
+  const dashboard = useDashboard();
+  const { client } = dashboard;
+  const { value: running = [], reload } = useQuery(() => sessionsIn(client.capsule(id)), [id]);
+  const end = async (tag: string) => {
+    if (await dashboard.attempt(() => endShell(client, id, tag))) closed.add(tag);
+    reload();
+  };
   const sessions = running.filter(({ tag }) => !closed.has(tag));
   if (sessions.length === 0) return null;
   return (
@@ -166,6 +218,7 @@ function DetachedSessions({ id, closed, onJoin }: DetachedSessionsProps) {
                 </span>
               )}
             </Button>
+            <Button kind="quiet" icon="bin" label={`End session ${tag}`} onPress={() => void end(tag)} />
           </li>
         ))}
       </ul>
@@ -207,10 +260,11 @@ function savable(
   tags: ReadonlyMap<number, string>,
   live: ReadonlyMap<number, LiveTerminal>,
 ): SavedTerminal[] {
-  return open.flatMap(({ number }) => {
+  return open.flatMap(({ number, saved }) => {
+    const isJoined = saved?.isJoined === true;
     const tag = tags.get(number);
     const terminal = live.get(number);
     if (tag === undefined || terminal === undefined) return [];
-    return terminal.line.state.value.phase === "ended" ? [] : [{ tag, number, screen: terminal.screen() }];
+    return terminal.line.state.value.phase === "ended" ? [] : [{ tag, number, screen: terminal.screen(), isJoined }];
   });
 }

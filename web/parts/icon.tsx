@@ -28,6 +28,11 @@ const paths = {
   exit: "M9.5 2.5h-6v11h6M6.5 8H14M11.5 5.5L14 8l-2.5 2.5",
   warning: "M8 2.2l6.3 11.3H1.7zM8 6.5v3.2M8 11.3v.4",
   terminal: "M2 3h12v10H2zM4.5 6l2 2-2 2M8.5 10.5h3",
+  smaller: "M5 11.5L8 5l3 6.5M6.1 9.3h3.8",
+  larger: "M3 13L8 2.5 13 13M4.8 9.5h6.4",
+  expand: "M9.5 2.5h4v4M6.5 13.5h-4v-4M13.5 2.5L9 7M2.5 13.5L7 9",
+  shrink: "M13.5 6.5h-4v-4M2.5 9.5h4v4M9.5 6.5l4-4M6.5 9.5l-4 4",
+  pencil: "M3 13l.6-2.8L11 2.8a1.4 1.4 0 0 1 2.1 2.1L5.8 12.4z",
   camera: "M2 5h3l1-2h4l1 2h3v8H2zM8 6.7a2.3 2.3 0 1 0 0 4.6 2.3 2.3 0 0 0 0-4.6z",
 } as const;
 

@@ -4,7 +4,7 @@
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { Client, hasCode, type SessionInfo } from "../../src/sdk/sdk.ts";
-import { deleteTerminals } from "./saved-terminals.ts";
+import { admitTerminals, deleteTerminals } from "./saved-terminals.ts";
 import { clientOf } from "./service.ts";
 import { TabHandover } from "./tab-handover.ts";
 import { messageOf } from "./toasts.ts";
@@ -96,6 +96,7 @@ export class Account {
     const client = clientOf(key, () => this.#leave("You were signed out: the key is no longer valid."));
     const session = await client.session();
     this.#storage.setItem(storageKey, key);
+    admitTerminals(this.#storage);
     this.#state.value = { phase: "in", client, session };
   }
 

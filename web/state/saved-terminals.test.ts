@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { deleteTerminals, savedTerminals, saveTerminals } from "./saved-terminals.ts";
+import { admitTerminals, deleteTerminals, savedTerminals, saveTerminals } from "./saved-terminals.ts";
 
 /** A Storage with a limit of characters. */
 function storage(room = Number.POSITIVE_INFINITY): Storage {
@@ -63,4 +63,9 @@ test("signing out deletes all of them, and nothing else", () => {
   place.setItem("theme", "dark");
   deleteTerminals(place);
   assert.deepEqual(Object.keys(place), ["theme"]);
+  saveTerminals("cl-a", [terminal(1)], place);
+  assert.deepEqual(savedTerminals("cl-a", place), [], "a page that closes after the sign-out has saved its terminals");
+  admitTerminals(place);
+  saveTerminals("cl-a", [terminal(1)], place);
+  assert.deepEqual(savedTerminals("cl-a", place), [terminal(1)]);
 });

@@ -9,6 +9,8 @@ export interface SavedTerminal {
   number: number;
   /** The screen, as escape sequences. */
   screen: string;
+  /** It was started elsewhere, and joined here. */
+  isJoined?: boolean;
 }
 
 const prefix = "terminals:";
@@ -30,15 +32,15 @@ export function saveTerminals(
   terminals: readonly SavedTerminal[],
   storage: Storage = sessionStorage,
 ): void {
-  if (terminals.length === 0) {
+  if (terminals.length === 0 || closed.has(storage)) {
     storage.removeItem(prefix + id);
     return;
   }
   let room = screensMaxChars;
-  const trimmed = terminals.map(({ tag, number, screen }) => {
+  const trimmed = terminals.map(({ tag, number, screen, isJoined }) => {
     const fits = screen.length <= room;
     if (fits) room -= screen.length;
-    return { tag, number, screen: fits ? screen : "" };
+    return { tag, number, screen: fits ? screen : "", ...(isJoined && { isJoined }) };
   });
   const bare = trimmed.map((each) => ({ ...each, screen: "" }));
   if (!put(storage, prefix + id, trimmed) && !put(storage, prefix + id, bare)) storage.removeItem(prefix + id);
@@ -54,8 +56,17 @@ function put(storage: Storage, key: string, value: unknown): boolean {
   }
 }
 
-/** Deletes all of them, screens included; called on sign-out. */
+/** Storages of sessions that are signed out: a page that closes afterwards saves nothing. */
+const closed = new WeakSet<Storage>();
+
+/** Called on sign-in. */
+export function admitTerminals(storage: Storage = sessionStorage): void {
+  closed.delete(storage);
+}
+
+/** Deletes all of them, screens included, and saves none until `admitTerminals`; called on sign-out. */
 export function deleteTerminals(storage: Storage = sessionStorage): void {
+  closed.add(storage);
   for (const key of Object.keys(storage)) if (key.startsWith(prefix)) storage.removeItem(key);
 }
 

@@ -1,14 +1,17 @@
-/** Short messages: errors stay until dismissed, others for six seconds. */
+/** Short messages: errors stay until dismissed, offers for 20 seconds, others for six. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 
 export interface Toast {
   id: number;
-  kind: "done" | "error";
+  kind: "done" | "error" | "offer";
   text: string;
+  /** The button of an offer. */
+  action?: { about: string; text: string; run: () => void };
 }
 
 const shownMax = 4;
 const doneMs = 6_000;
+const offerMs = 20_000;
 
 export class Toasts {
   readonly #shown = signal<readonly Toast[]>([]);
@@ -23,6 +26,21 @@ export class Toasts {
     setTimeout(() => this.dismiss(id), doneMs);
   }
 
+  /** Offers something to do, in place of an earlier offer about the same. The button also dismisses it. */
+  offer(text: string, { about, text: label, run }: NonNullable<Toast["action"]>): void {
+    this.withdraw(about);
+    const press = () => {
+      this.dismiss(id);
+      run();
+    };
+    const { id } = this.#add("offer", text, { about, text: label, run: press });
+    setTimeout(() => this.dismiss(id), offerMs);
+  }
+
+  withdraw(about: string): void {
+    this.#shown.value = this.#shown.value.filter(({ action }) => action?.about !== about);
+  }
+
   /** Shows an error of the service or the connection. The same text is shown once. */
   failed(error: unknown): void {
     const text = messageOf(error);
@@ -34,8 +52,8 @@ export class Toasts {
     this.#shown.value = this.#shown.value.filter((toast) => toast.id !== id);
   }
 
-  #add(kind: Toast["kind"], text: string): Toast {
-    const toast = { id: this.#next++, kind, text };
+  #add(kind: Toast["kind"], text: string, action?: Toast["action"]): Toast {
+    const toast: Toast = { id: this.#next++, kind, text, ...(action && { action }) };
     this.#shown.value = [...this.#shown.value, toast].slice(-shownMax);
     return toast;
   }
