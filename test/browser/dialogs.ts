@@ -53,6 +53,13 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
       isTyped: true,
     },
     { at: `${page}/files`, button: "file .bashrc", focus: "Close", enter: "closes" },
+    {
+      at: `${page}/files`,
+      button: "Rename .bashrc",
+      focus: "New name",
+      enter: `POST /v1/capsules/${id}/files/move`,
+      isTyped: true,
+    },
     { at: `${page}/files`, button: "Delete .bashrc", ...destroy },
     { at: `${page}/processes`, button: `End process ${pid}`, ...destroy },
     { at: `${page}/processes`, button: `Output of process ${pid}`, focus: "Close", enter: "closes" },

@@ -52,6 +52,84 @@ test("a file is uploaded by button, downloaded, and deleted after confirmation",
   await visitor.sees(".bashrc");
 });
 
+test("a path is opened, a file in it is edited and renamed", deadline, async () => {
+  await using capsule = await service().capsule();
+  await capsule.sh(
+    "mkdir -p /srv/app; cd /srv/app; printf 'port = 80\\n' > conf; chmod 750 conf; printf 'a\\r\\n' > dos",
+  );
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  const dialog = page.getByRole("dialog");
+  const path = page.getByLabel("Path to open");
+  await path.fill("../srv/app/");
+  await path.press("Enter");
+  await visitor.presses("file dos");
+  await dialog.getByRole("button", { name: "Edit" }).and(page.locator("[aria-disabled=true]")).waitFor();
+  await page.keyboard.press("Escape");
+  await path.fill("conf");
+  await path.press("Enter");
+  await dialog.getByText("port = 80").waitFor();
+  await dialog.getByRole("button", { name: "Edit" }).click();
+  await dialog.getByLabel("Content of conf").fill("port = 8080\n");
+  await page.keyboard.press("Escape");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await dialog.getByText("port = 8080").waitFor();
+  assert.equal(await capsule.sh("stat -c '%a %s' /srv/app/conf; cat /srv/app/conf"), "750 12\nport = 8080");
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+
+  await visitor.presses("Rename conf");
+  await dialog.getByLabel("New name").fill("dos");
+  await page.keyboard.press("Enter");
+  await dialog
+    .getByRole("alert")
+    .filter({ hasText: /exists/ })
+    .waitFor();
+  await dialog.getByLabel("New name").fill("conf.ini");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "file conf.ini" }).waitFor();
+  assert.equal(await capsule.sh("ls /srv/app"), "conf.ini\ndos");
+});
+
+test("an edit does not overwrite what was written meanwhile", deadline, async () => {
+  await using capsule = await service().capsule();
+  await capsule.sh("echo one > /root/note");
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  const dialog = page.getByRole("dialog");
+  await visitor.presses("file note");
+  await dialog.getByRole("button", { name: "Edit" }).click();
+  await dialog.getByLabel("Content of note").fill("two");
+  await capsule.sh("echo three and more > /root/note");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await dialog.getByRole("alert").filter({ hasText: "changed since it was opened" }).waitFor();
+  assert.equal(await capsule.sh("cat /root/note"), "three and more");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await dialog.waitFor({ state: "detached" });
+});
+
+test("an upload shows its progress and can be cancelled", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await visitor.sees(".bashrc");
+  const held = Promise.withResolvers<void>();
+  await page.route("**/files/stream/write", async (route) => {
+    await held.promise;
+    await route.abort().catch(() => {}); // the page has ended it
+  });
+  const file = (name: string) => ({ name, mimeType: "text/plain", buffer: Buffer.from(name) });
+  await page.getByLabel("Files to upload").setInputFiles([file("first"), file("second")]);
+  await page.getByRole("progressbar", { name: "Upload of first" }).waitFor();
+  await visitor.sees("first, 1 of 2");
+  const told = visitor.sees("The upload of first is cancelled.");
+  await visitor.presses("Cancel upload");
+  await told;
+  held.resolve();
+  await page.getByRole("progressbar").waitFor({ state: "detached" });
+  await page.unrouteAll({ behavior: "wait" });
+  assert.equal(await capsule.sh("ls /root"), "");
+});
+
 test("hostile names and contents are shown as text", deadline, async () => {
   await using capsule = await service().capsule();
   const hostile = `<img src=x onerror="document.title='taken'">`;

@@ -1,4 +1,4 @@
-/** Dialogs of the file browser: create a folder, delete an entry. */
+/** Dialogs of the file browser: create a folder, rename and delete an entry. */
 import { useState } from "preact/hooks";
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { FormDialog } from "../parts/dialog.tsx";
@@ -23,6 +23,40 @@ export function NewFolderDialog({ id, path, onMade, onClose }: NewFolderProps) {
   return (
     <FormDialog title="New folder" confirm="Create folder" onConfirm={create} onClose={onClose}>
       <Field label="Name" hint={`In ${path}. Missing folders of a path with slashes are created too.`}>
+        {(ties) => (
+          <input
+            {...ties}
+            required
+            value={name}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setName(event.currentTarget.value)}
+          />
+        )}
+      </Field>
+    </FormDialog>
+  );
+}
+
+interface RenameProps {
+  id: string;
+  entry: FileEntry;
+  onRenamed: () => void;
+  onClose: () => void;
+}
+
+/** Replaces nothing: the service refuses a name that is taken. */
+export function RenameDialog({ id, entry, onRenamed, onClose }: RenameProps) {
+  const { client } = useDashboard();
+  const [name, setName] = useState(entry.name);
+  const folder = entry.path.slice(0, entry.path.lastIndexOf("/")) || "/";
+  const rename = async () => {
+    await client.capsule(id).files.move(entry.path, join(folder, name));
+    onRenamed();
+  };
+  return (
+    <FormDialog title={`Rename ${entry.name}`} confirm="Rename" onConfirm={rename} onClose={onClose}>
+      <Field label="New name" hint={`In ${folder}. A path that begins with a slash moves it there.`}>
         {(ties) => (
           <input
             {...ties}

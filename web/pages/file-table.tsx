@@ -13,6 +13,7 @@ export interface FileTableProps {
   /** For a symbolic link. */
   onFollow: (entry: FileEntry) => void;
   onDownload: (entry: FileEntry) => void;
+  onRename: (entry: FileEntry) => void;
   onDelete: (entry: FileEntry) => void;
 }
 
@@ -41,6 +42,7 @@ function FileRow({
   onView,
   onFollow,
   onDownload,
+  onRename,
   onDelete,
 }: { entry: FileEntry } & Omit<FileTableProps, "entries">) {
   const { name, path, type, size: bytes, permissions, owner, group, modifiedAt, symlinkTarget } = entry;
@@ -77,6 +79,7 @@ function FileRow({
             onPress={() => onDownload(entry)}
           />
         )}
+        <Button kind="quiet" icon="pencil" label={`Rename ${name}`} onPress={() => onRename(entry)} />
         <Button kind="quiet" icon="bin" label={`Delete ${name}`} onPress={() => onDelete(entry)} />
       </td>
     </tr>

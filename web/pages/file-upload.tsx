@@ -1,19 +1,22 @@
-/** Choosing files to upload: a button, and a drop zone around the file browser. */
+/** Uploads: a button and a drop zone to choose the files, and a bar with progress and Cancel. */
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
+import { useDashboard } from "../state/dashboard.ts";
+import { join } from "../state/guest-files.ts";
+import { uploadingClient } from "../state/service.ts";
 
 interface UploadProps {
-  uploading: string | undefined;
+  isBusy: boolean;
   onUpload: (files: readonly File[]) => void;
 }
 
-export function UploadButton({ uploading, onUpload }: UploadProps) {
+export function UploadButton({ isBusy, onUpload }: UploadProps) {
   const input = useRef<HTMLInputElement>(null);
   return (
     <>
-      <Button icon="upload" isBusy={uploading !== undefined} onPress={() => input.current?.click()}>
-        {uploading === undefined ? "Upload" : `Uploading ${uploading}`}
+      <Button icon="upload" isBusy={isBusy} onPress={() => input.current?.click()}>
+        Upload
       </Button>
       <input
         ref={input}
@@ -49,6 +52,61 @@ export function DropZone({ children, onDrop }: { children: ComponentChildren; on
       onDrop={drop}
     >
       {children}
+    </div>
+  );
+}
+
+/** An upload under way. */
+export interface Upload {
+  name: string;
+  /** 0 to 1. */
+  share: number;
+  /** Place of the file among those that were chosen. */
+  number: number;
+  of: number;
+  cancel: () => void;
+}
+
+/** Uploads one file after the other. Cancelling ends the current one and leaves out the rest. */
+export function useUpload(id: string, folder: string, onDone: () => void) {
+  const dashboard = useDashboard();
+  const [upload, setUpload] = useState<Upload>();
+  const start = async (chosen: readonly File[]) => {
+    const cancelling = new AbortController();
+    const { signal } = cancelling;
+    for (const [index, file] of chosen.entries()) {
+      const { name } = file;
+      const cancel = () => cancelling.abort();
+      const show = (share: number) => setUpload({ name, share, number: index + 1, of: chosen.length, cancel });
+      show(0);
+      const { files } = uploadingClient(dashboard.client, show).capsule(id);
+      try {
+        await files.write(join(folder, name), file, { signal });
+        dashboard.toasts.done(`${name} is uploaded to ${folder}.`);
+      } catch (error) {
+        if (!signal.aborted) dashboard.toasts.failed(error);
+      }
+      if (signal.aborted) {
+        dashboard.toasts.done(`The upload of ${name} is cancelled.`);
+        break;
+      }
+    }
+    setUpload(undefined);
+    onDone();
+  };
+  return { upload, start };
+}
+
+export function UploadBar({ upload: { name, share, number, of, cancel } }: { upload: Upload }) {
+  return (
+    <div class="panel upload-bar">
+      <span class="breakable">
+        {name}
+        {of > 1 && `, ${number} of ${of}`}
+      </span>
+      <progress value={share} max={1} aria-label={`Upload of ${name}`} />
+      <span class="upload-share">{Math.floor(share * 100)} %</span>
+      <Button onPress={cancel}>Cancel upload</Button>
     </div>
   );
 }

@@ -6,11 +6,11 @@ import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
 import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { count } from "../state/format.ts";
-import { breadcrumbs, isFolder, join, sorted } from "../state/guest-files.ts";
-import { DeleteFileDialog, NewFolderDialog } from "./file-dialogs.tsx";
+import { breadcrumbs, isFolder, resolved, sorted } from "../state/guest-files.ts";
+import { DeleteFileDialog, NewFolderDialog, RenameDialog } from "./file-dialogs.tsx";
 import { FileTable, type FileTableProps } from "./file-table.tsx";
-import { DropZone, UploadButton } from "./file-upload.tsx";
-import { FileView } from "./file-view.tsx";
+import { DropZone, UploadBar, UploadButton, useUpload } from "./file-upload.tsx";
+import { FileView, type Named } from "./file-view.tsx";
 import { saveAs } from "./save-as.ts";
 
 const home = "/root";
@@ -18,7 +18,10 @@ const shownMax = 1_000;
 /** Capsule's id → the folder last shown, until the page is reloaded. */
 const lastPaths = new Map<string, string>();
 
-type Shown = { dialog: "new folder" } | { dialog: "view" | "delete"; entry: FileEntry };
+type Shown =
+  | { dialog: "new folder" }
+  | { dialog: "view"; entry: Named }
+  | { dialog: "rename" | "delete"; entry: FileEntry };
 
 export function FilesTab({ id }: { id: string }) {
   const dashboard = useDashboard();
@@ -26,28 +29,31 @@ export function FilesTab({ id }: { id: string }) {
   const [path, setPath] = useState(lastPaths.get(id) ?? home);
   const [shown, setShown] = useState<Shown>();
   const { value: entries, problem, reload } = useQuery(() => files.list(path), [id, path]);
-  const { uploading, upload } = useUpload(id, path, reload);
+  const { upload, start } = useUpload(id, path, reload);
   const walk = (to: string) => {
     lastPaths.set(id, to);
     setPath(to);
   };
-  const view = (entry: FileEntry) => setShown({ dialog: "view", entry });
-  const follow = async (link: FileEntry) => ((await isFolder(files, link.path)) ? walk(link.path) : view(link));
-  const read = async ({ path }: FileEntry) => new Response(await files.readStream(path)).blob();
-  const download = (entry: FileEntry) => void dashboard.attempt(async () => saveAs(entry.name, await read(entry)));
+  const view = (entry: Named) => setShown({ dialog: "view", entry });
+  const follow = async (link: Named) => ((await isFolder(files, link.path)) ? walk(link.path) : view(link));
+  const openPath = (typed: string) => follow(entryAt(resolved(path, typed)));
+  const read = async ({ path }: Named) => new Response(await files.readStream(path)).blob();
+  const download = (entry: Named) => void dashboard.attempt(async () => saveAs(entry.name, await read(entry)));
   const close = () => setShown(undefined);
   return (
-    <DropZone onDrop={upload}>
+    <DropZone onDrop={(files) => void (upload === undefined && start(files))}>
       <div class="toolbar">
         <Breadcrumbs path={path} onWalk={walk} />
+        <PathField key={path} onOpen={(typed) => void dashboard.attempt(() => openPath(typed))} />
         <div class="actions">
-          <UploadButton uploading={uploading} onUpload={upload} />
+          <UploadButton isBusy={upload !== undefined} onUpload={(files) => void start(files)} />
           <Button icon="folder" onPress={() => setShown({ dialog: "new folder" })}>
             New folder
           </Button>
           <Button kind="quiet" icon="refresh" label="Reload the folder" onPress={reload} />
         </div>
       </div>
+      {upload !== undefined && <UploadBar upload={upload} />}
       {problem !== undefined ? (
         <LoadError problem={problem} onRetry={reload} />
       ) : entries === undefined ? (
@@ -60,32 +66,20 @@ export function FilesTab({ id }: { id: string }) {
           onView={view}
           onFollow={(link) => void dashboard.attempt(() => follow(link))}
           onDownload={download}
+          onRename={(entry) => setShown({ dialog: "rename", entry })}
           onDelete={(entry) => setShown({ dialog: "delete", entry })}
         />
       )}
-      {shown?.dialog === "view" && <FileView id={id} entry={shown.entry} onDownload={download} onClose={close} />}
+      {shown?.dialog === "view" && (
+        <FileView id={id} entry={shown.entry} onDownload={download} onChanged={reload} onClose={close} />
+      )}
+      {shown?.dialog === "rename" && <RenameDialog id={id} entry={shown.entry} onRenamed={reload} onClose={close} />}
       {shown?.dialog === "new folder" && <NewFolderDialog id={id} path={path} onMade={reload} onClose={close} />}
       {shown?.dialog === "delete" && (
         <DeleteFileDialog id={id} entry={shown.entry} onDeleted={reload} onClose={close} />
       )}
     </DropZone>
   );
-}
-
-/** Uploads one file after the other; `uploading` is the current one's name. */
-function useUpload(id: string, folder: string, onDone: () => void) {
-  const dashboard = useDashboard();
-  const [uploading, setUploading] = useState<string>();
-  const upload = async (chosen: readonly File[]) => {
-    for (const file of chosen) {
-      setUploading(file.name);
-      const write = () => dashboard.client.capsule(id).files.write(join(folder, file.name), file);
-      if (await dashboard.attempt(write)) dashboard.toasts.done(`${file.name} is uploaded to ${folder}.`);
-    }
-    setUploading(undefined);
-    onDone();
-  };
-  return { uploading, upload };
 }
 
 function Folder({ entries, ...handlers }: FileTableProps) {
@@ -115,6 +109,31 @@ function Folder({ entries, ...handlers }: FileTableProps) {
         </p>
       )}
     </>
+  );
+}
+
+function entryAt(path: string): Named {
+  return { path, name: path.slice(path.lastIndexOf("/") + 1) };
+}
+
+/** A folder is walked to, a file is shown. */
+function PathField({ onOpen }: { onOpen: (typed: string) => void }) {
+  const [typed, setTyped] = useState("");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (typed.trim() !== "") onOpen(typed.trim());
+  };
+  return (
+    <form class="path-field" onSubmit={submit}>
+      <input
+        aria-label="Path to open"
+        placeholder="Open a path"
+        autocomplete="off"
+        spellcheck={false}
+        value={typed}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+      />
+    </form>
   );
 }
 

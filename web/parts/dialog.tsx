@@ -46,6 +46,10 @@ export function Dialog({ title, first = firstField, children, isWide = false, on
         event.preventDefault();
         onClose();
       }}
+      onClose={({ currentTarget: dialog }) => {
+        // A second Escape in a row closes it without asking.
+        if (dialog.isConnected) dialog.showModal();
+      }}
       onMouseDown={closeOutside}
     >
       <header>

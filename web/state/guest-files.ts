@@ -6,6 +6,16 @@ export function join(folder: string, name: string): string {
   return folder === "/" ? `/${name}` : `${folder}/${name}`;
 }
 
+/** A path as it was typed, seen from a folder: absolute, without `.`, `..` and a slash at the end. */
+export function resolved(folder: string, typed: string): string {
+  const parts: string[] = [];
+  for (const part of join(folder, typed).split("/")) {
+    if (part === "..") parts.pop();
+    else if (part !== "" && part !== ".") parts.push(part);
+  }
+  return `/${parts.join("/")}`;
+}
+
 /** The folders on the way to `path`, the root first and `path` last. */
 export function breadcrumbs(path: string): { name: string; path: string }[] {
   const found = [{ name: "/", path: "/" }];
@@ -61,4 +71,14 @@ export function textOf(bytes: Uint8Array): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Why this file cannot be edited as a text without a change to what is not seen; undefined: it can. */
+export function editRefusal({ bytes, isCut }: FileStart): string | undefined {
+  const text = textOf(bytes);
+  if (text === undefined) return "Only text can be edited";
+  if (isCut) return "The file is too large to be edited here";
+  if (text.includes("\r")) return "An edit here would change its line ends (CR)";
+  const hasMark = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+  return hasMark ? "An edit here would remove its byte order mark" : undefined;
 }

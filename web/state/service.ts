@@ -4,10 +4,12 @@ import { type Capsule, Client, type ProcessInfo } from "../../src/sdk/sdk.ts";
 import type { AuditPage } from "../../src/wire/audit.ts";
 import { statusOf } from "../../src/wire/errors.ts";
 import type { LimitsAndUsage } from "../../src/wire/limits.ts";
+import { uploadFetch } from "./upload-fetch.ts";
 
 export type Limits = Static<typeof LimitsAndUsage>;
 
 const auditEntries = 100;
+const keys = new WeakMap<Client, string>();
 
 /** Calls `onUnauthorized` when the service refuses the key, whatever the request. */
 export function clientOf(key: string, onUnauthorized: () => void): Client {
@@ -16,7 +18,14 @@ export function clientOf(key: string, onUnauthorized: () => void): Client {
     if (response.status === statusOf.unauthorized) onUnauthorized();
     return response;
   };
-  return new Client({ apiKey: key, fetch: watched });
+  const client = new Client({ apiKey: key, fetch: watched });
+  keys.set(client, key);
+  return client;
+}
+
+/** The same client for an upload: `onProgress` is told the share that was sent. */
+export function uploadingClient(client: Client, onProgress: (share: number) => void): Client {
+  return new Client({ apiKey: keys.get(client)!, fetch: uploadFetch(onProgress) });
 }
 
 /** With the team's usage. */
