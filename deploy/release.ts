@@ -23,7 +23,7 @@ import {
 import { dirname, join, resolve } from "node:path";
 
 const repository = resolve(import.meta.dirname, "..");
-const texts = ["capsule", "package.json", "LICENSE", "README.md", "CHANGELOG.md", "llms.txt", "docs", "examples"];
+const texts = ["capsule", "package.json", "LICENSE", "README.md", "CHANGELOG.md", "docs", "examples"];
 const scripts = ["alerts.yml", "capsule.service", "capsule.socket", "packages.sh", "service.sh"];
 
 if (import.meta.main) {

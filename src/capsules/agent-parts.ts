@@ -8,19 +8,24 @@ export interface AgentParts {
   processes: Pick<Agent, "processes" | "signal" | "exit" | "attach" | "attachFrom" | "logs" | "input">;
   pty: Pick<Agent, "pty" | "connect">;
   files: Pick<Agent, keyof FileVerbs>;
-  ports: NetworkVerbs;
+  ports: Pick<NetworkVerbs, "dial" | "ports"> & {
+    /** Counts a request under way as activity, and holds the idle timer off, until `use` or the returned function ends it. */
+    beginRequest(): () => void;
+  };
   portList: Pick<NetworkVerbs, "ports">;
 }
 
 export interface PartsOptions {
   /** Called when a command was sent to the guest; the function that it returns, when `use` is disposed. */
   begin: () => () => void;
+  /** As `begin`, of a request to a port. */
+  beginRequest: () => () => void;
   use: DisposableStack;
   /** Variables of every command and terminal; a command's own go before them. */
   envs: () => Variables;
 }
 
-export function partsOf(agent: Agent, { begin, use, envs }: PartsOptions): AgentParts {
+export function partsOf(agent: Agent, { begin, beginRequest, use, envs }: PartsOptions): AgentParts {
   const withEnvs = (command: Command): Command => {
     const variables = envs();
     return Object.keys(variables).length === 0 ? command : { ...command, envs: { ...variables, ...command.envs } };
@@ -44,7 +49,15 @@ export function partsOf(agent: Agent, { begin, use, envs }: PartsOptions): Agent
       connect: (...session) => agent.connect(...session),
     },
     files: agent,
-    ports: agent,
+    ports: {
+      dial: (...to) => agent.dial(...to),
+      ports: (...of) => agent.ports(...of),
+      beginRequest() {
+        const end = beginRequest();
+        use.defer(end);
+        return end;
+      },
+    },
     portList: agent,
   };
 }

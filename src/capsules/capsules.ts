@@ -192,7 +192,14 @@ export class Capsules {
         for (const end of ends) end();
       };
     };
-    return await work(partsOf(guest.agent, { begin, use, envs: () => this.#options.envs.of(id) })[action]);
+    return await work(
+      partsOf(guest.agent, {
+        begin,
+        beginRequest: () => activity.began(id),
+        use,
+        envs: () => this.#options.envs.of(id),
+      })[action],
+    );
   }
 
   /** Throws CapsuleError("no_space") while files cannot be sent to the team's capsules. */

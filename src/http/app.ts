@@ -17,6 +17,7 @@ import { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
+import { PortPlaces } from "./access/port-places.ts";
 import { ReceiveBudget } from "./access/receive-budget.ts";
 import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
@@ -34,6 +35,9 @@ import { logResponses } from "./log.ts";
 import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { handleOneByOne } from "./pipelining.ts";
+import { PortHosts } from "./ports/port-hosts.ts";
+import { isSplicable, PortProxy, type PortProxyOptions } from "./ports/port-proxy.ts";
+import { PortReports } from "./ports/port-reports.ts";
 import { parseQuery } from "./query.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
 import type { App } from "./route.ts";
@@ -93,16 +97,17 @@ const timing = {
 const tcpKeepAlive = { keepAlive: true, keepAliveInitialDelay: 60_000 };
 
 /** Options of Node's server, with or without TLS. */
-function transport(certificate: Certificate | undefined): { http: HttpOptions } {
+function transport(certificate: Certificate | undefined, hosts: PortHosts): { http: HttpOptions } {
   const options: HttpOptions = {
     ...timing,
     ...tcpKeepAlive,
     maxHeaderSize: headersMaxBytes,
     // Node makes no stream for a request without a body: call `announcesBody` before reading one.
     optimizeEmptyRequests: true,
-    // Node would refuse a missing Host header itself, not in JSON. The server has one host and does not need it.
+    // Node would refuse a missing Host header itself, not in JSON; see gate.ts.
     requireHostHeader: false,
-    shouldUpgradeCallback: asksForWebSocket,
+    shouldUpgradeCallback: (request) =>
+      hosts.destinationOf(request).kind === "port" ? isSplicable(request) : asksForWebSocket(request),
   };
   if (certificate === undefined) return { http: options };
   const https = { ...options, ...certificate, handshakeTimeout: timing.headersTimeout };
@@ -115,16 +120,7 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const {
-    limits,
-    logger,
-    version,
-    metrics,
-    tracing,
-    certificate,
-    drainMs = 10_000,
-    stallMs = defaultStallMs,
-  } = options;
+  const { limits, logger, version, metrics, tracing, certificate } = options;
   const [tickets, connections] = [OneTimeTokens.socketTickets(), connectionLimit(options)];
   const signedUrls = new SignedUrls(services);
   const authentication = new Authentication({ teams: services.teams, tickets, signedUrls, connections }, limits);
@@ -135,6 +131,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
     if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);
   };
   const [turns, received] = [new TeamTurns(), options.received ?? new ReceiveBudget()];
+  const [chunkTurns, ports] = [new ChunkTurns(), new PortPlaces(limits)];
+  const hosts = new PortHosts(options.portDomain?.host ?? "localhost");
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -145,7 +143,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     return503OnClosing: false,
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
     routerOptions: { maxParamLength: headersMaxBytes, querystringParser: parseQuery },
-    ...transport(certificate),
+    ...transport(certificate, hosts),
     frameworkErrors: (error, request, reply) => {
       watchBody(request, reply);
       refuseUnroutable(error, request, reply, { authentication, cors, turns, hasTls: certificate !== undefined });
@@ -153,14 +151,10 @@ export function buildServer(services: Services, options: ServerOptions): App {
     clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();
 
-  connections.attachTo(app.server);
-  deferContinue(app.server);
-  app.addHook("preClose", (done) => {
-    setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
-    done();
+  const proxy = portProxy(app, services, options, {
+    ...{ authentication, connections, hosts, places: ports, turns, chunkTurns, refusedBodies },
   });
-  closeSlowReaders(app.server, stallMs);
-  handleOneByOne(app.server);
+  boundConnections(app, connections, options);
   logResponses(app, logger);
   app.addHook("onRequest", (request, reply, done) => {
     watchBody(request, reply);
@@ -168,7 +162,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   });
   countRequests(app, services.capsules, metrics?.service);
   if (tracing !== undefined) traceRequests(app, tracing);
-  guardRoutes(app, { services, authentication, inFlight, cors, turns, hasTls: certificate !== undefined });
+  guardRoutes(app, { services, authentication, inFlight, cors, turns, hosts, hasTls: certificate !== undefined });
   app.setErrorHandler((error, request, reply) =>
     sendError(currentRefusal(error, request, services.capsules), request, reply),
   );
@@ -181,12 +175,52 @@ export function buildServer(services: Services, options: ServerOptions): App {
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
   const access = { authentication, tickets, signedUrls, inFlight, connections, turns, received };
-  registerRoutes(app, services, options, access);
+  registerRoutes(app, services, options, { ...access, chunkTurns, ports, proxy });
   return app;
+}
+
+/** Ends, bounds and watches the connections of the server. */
+function boundConnections(
+  app: App,
+  connections: ConnectionLimit,
+  { drainMs = 10_000, stallMs = defaultStallMs }: ServerOptions,
+): void {
+  connections.attachTo(app.server);
+  deferContinue(app.server);
+  app.addHook("preClose", (done) => {
+    setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
+    done();
+  });
+  closeSlowReaders(app.server, stallMs);
+  handleOneByOne(app.server);
+}
+
+type ProxyParts = "authentication" | "connections" | "hosts" | "places" | "turns" | "chunkTurns" | "refusedBodies";
+
+/** Before all routes. */
+function portProxy(
+  app: App,
+  services: Services,
+  options: ServerOptions,
+  parts: Pick<PortProxyOptions, ProxyParts>,
+): PortProxy {
+  const { certificate, limits, logger, metrics } = options;
+  const proxy = new PortProxy({
+    ...{ ...parts, services, outside: outsideOf(options.portDomain), hasTls: certificate !== undefined },
+    ...{ hasProxy: hasProxy(options), reports: new PortReports(metrics?.service, logger), log: app.log },
+    publicWakesMax: limits.public_wakes_per_hour,
+  });
+  proxy.attachTo(app);
+  return proxy;
 }
 
 function hasProxy({ trustProxy }: ServerOptions): boolean {
   return trustProxy === "loopback";
+}
+
+/** Where a proxy in front of the server decides the scheme and the port of the URLs of ports. */
+function outsideOf(domain: PortDomain | undefined) {
+  return domain?.scheme === undefined ? undefined : { scheme: domain.scheme, port: domain.port };
 }
 
 function connectionLimit(options: ServerOptions): ConnectionLimit {
@@ -197,9 +231,11 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
   });
 }
 
-interface Access extends Pick<RouteContext, "authentication" | "tickets" | "signedUrls" | "inFlight" | "turns"> {
+type Shared = "authentication" | "tickets" | "signedUrls" | "inFlight" | "turns" | "chunkTurns" | "ports";
+interface Access extends Pick<RouteContext, Shared> {
   connections: ConnectionLimit;
   received: ReceiveBudget;
+  proxy: PortProxy;
 }
 
 /** Call when all hooks are added. */
@@ -207,14 +243,14 @@ function registerRoutes(
   app: App,
   services: Services,
   options: ServerOptions,
-  { connections, received, ...access }: Access,
+  { connections, received, proxy, ...access }: Access,
 ): void {
   const { limits, metrics, web } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
   const sockets = new Sockets(services, limits, { turns: access.turns, received });
-  sockets.attachTo(app);
+  sockets.attachTo(app, proxy);
   registerSections(app, {
     ...access,
     services,
@@ -227,7 +263,6 @@ function registerRoutes(
     lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),
     sockets,
-    chunkTurns: new ChunkTurns(),
     metrics,
     web,
   });

@@ -17,7 +17,7 @@ const retryAfterSec = 5;
 /** Refused for now. */
 const retried = new Set<ErrorCode>(["quota_exceeded", "no_capacity", "unavailable"]);
 /** A client can cause these as often as it likes, and nothing of the service has failed. */
-const unlogged = new Set<ErrorCode>(["timeout", "port_closed"]);
+export const unloggedCodes: ReadonlySet<ErrorCode> = new Set(["timeout", "port_closed"]);
 
 export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (reply.raw.destroyed) {
@@ -25,12 +25,12 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     return;
   }
   const error = toCapsuleError(thrown);
-  if (error.status >= 500 && !unlogged.has(error.code)) {
+  if (error.status >= 500 && !unloggedCodes.has(error.code)) {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
   reply.removeHeader(ignoredFieldsHeader);
-  if (retried.has(error.code) && error.retryAfterSec !== null)
-    reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
+  const retryAfter = retryAfterOf(error);
+  if (retryAfter !== undefined) reply.header("retry-after", retryAfter);
   if (isUploading(request.raw) || isAwaitingContinue(request.raw)) reply.raw.shouldKeepAlive = false;
   // Only a refused upgrade, an upload that was refused half-way and a missing 100 close their connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
@@ -40,6 +40,11 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     .header("x-request-id", request.id)
     .header("content-type", "application/json; charset=utf-8")
     .send(JSON.stringify(bodyOf(error)));
+}
+
+/** The seconds of `Retry-After`; undefined: the answer has none. */
+export function retryAfterOf({ code, retryAfterSec: own }: CapsuleError): number | undefined {
+  return retried.has(code) && own !== null ? (own ?? retryAfterSec) : undefined;
 }
 
 /** Up to here a body that is no upload is sent in one piece. */

@@ -26,6 +26,8 @@ import { gzipStreamsMax } from "./gzip.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
 import { jsonValuesMax } from "./json-values.ts";
 import { pipelinedMax } from "./pipelining.ts";
+import { guestHeadMaxBytes } from "./ports/guest-request.ts";
+import { answerHeadMs } from "./ports/port-visit.ts";
 import { listingsMax } from "./routes/files/list.ts";
 import { portListsMax } from "./routes/ports.ts";
 import { processListsMax } from "./routes/processes.ts";
@@ -83,6 +85,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     process_list_max_bytes: guestLimits.processListingBytes,
     port_lists_max: portListsMax,
     ports_listed_max: portsListedMax,
+    port_answer_head_max_bytes: guestHeadMaxBytes,
+    port_answer_head_max_sec: answerHeadMs / 1_000,
     resume_waiters_max: resumeWaitersMax,
     resume_wait_max_sec: resumeWaitMs / 1_000,
     labels_max: labelsMax,

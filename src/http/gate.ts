@@ -7,12 +7,14 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
+import type { Action } from "../wire/requirements.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { Cors } from "./access/cors.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import { ownerOf, type TeamTurns } from "./access/team-turns.ts";
 import { goneWhile } from "./client-gone.ts";
 import { sendError } from "./errors.ts";
+import type { PortHosts } from "./ports/port-hosts.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
 
@@ -22,6 +24,7 @@ export interface Gate {
   inFlight: InFlightLimiter;
   cors: Cors;
   turns: TeamTurns;
+  hosts: PortHosts;
   hasTls: boolean;
 }
 
@@ -36,12 +39,12 @@ const hstsMaxAgeSec = 15_768_000; // half a year
  * Refusals take turns of the event loop as handlers do, since many connections may send requests that are refused. Call before the
  * routes are declared.
  */
-export function guardRoutes(app: App, { services, authentication, inFlight, cors, turns, hasTls }: Gate): void {
+export function guardRoutes(app: App, { services, authentication, inFlight, cors, turns, hosts, hasTls }: Gate): void {
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
   const admit = (request: FastifyRequest, reply: FastifyReply, done: Done): Answer | undefined => {
-    requireOneHost(request);
+    requireClearHost(request, hosts);
     if (cors.isPreflight(request)) {
       authentication.admitAnonymous(request);
       return () => cors.answerPreflight(reply);
@@ -105,13 +108,10 @@ function nameById({ identity, params }: FastifyRequest, capsules: Services["caps
   named.id = idOf(identity.teamId, named.id, capsules);
 }
 
-/**
- * Which of two hosts is meant is ambiguous, and a proxy may have judged by the other one. Node hands on the first. Throws
- * CapsuleError("invalid_request").
- */
-function requireOneHost({ raw: { rawHeaders } }: FastifyRequest): void {
-  const hosts = rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host");
-  if (hosts.length > 1) throw new CapsuleError("invalid_request", "the request has more than one Host header");
+/** Throws CapsuleError("invalid_request") where it is in doubt which host is meant: a proxy may have judged by another one. */
+function requireClearHost({ raw }: FastifyRequest, hosts: PortHosts): void {
+  const destination = hosts.destinationOf(raw);
+  if (destination.kind === "malformed") throw new CapsuleError("invalid_request", destination.why);
 }
 
 function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: boolean): void {
@@ -126,9 +126,18 @@ function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: 
  */
 export function currentRefusal(thrown: unknown, request: FastifyRequest, capsules: Services["capsules"]): unknown {
   const { action } = request.routeOptions.config;
-  const isEnded = thrown instanceof CapsuleError && endedByGuest.has(thrown.code);
-  if (!isEnded || action === undefined) return thrown;
-  const [{ teamId }, { id }] = [request.identity, request.params as { id: string }];
+  if (action === undefined) return thrown;
+  const [{ teamId } = { teamId: "" }, { id }] = [request.identity, request.params as { id: string }];
+  return refusalNow(thrown, { teamId, id, action }, capsules);
+}
+
+/** As `currentRefusal`, of a request that acts on the capsule. */
+export function refusalNow(
+  thrown: unknown,
+  { teamId, id, action }: { teamId: string; id: string; action: Action },
+  capsules: Pick<Services["capsules"], "get" | "permit">,
+): unknown {
+  if (!(thrown instanceof CapsuleError && endedByGuest.has(thrown.code))) return thrown;
   try {
     if (thrown.details?.action === "resume") return thrown;
     // A guest that failed or rebooted under a request is the request's own failure: 502, although the next one gets 409.

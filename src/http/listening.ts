@@ -1,6 +1,7 @@
 /** The service's port: free, or held by whom; or the sockets that systemd keeps over restarts and passes on. */
+import { lookup } from "node:dns/promises";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { type AddressInfo, createServer, type Server } from "node:net";
+import { type AddressInfo, createServer, type ListenOptions, type Server } from "node:net";
 import type { App } from "./route.ts";
 
 /** Connections that the kernel keeps until they are accepted; it lowers this to net.core.somaxconn, 4 096 by default. */
@@ -53,8 +54,9 @@ function taken({ host, port }: Binding): Error {
 }
 
 /**
- * Resolves with the URL. Listens on the passed sockets, if there are any. `check` is called with the address of each, before
- * a connection is accepted, and may throw.
+ * Resolves with the URL. Listens on the passed sockets, if there are any, and with host localhost on each of its addresses. `check` is
+ * called with the address of each, before a connection is accepted, and may throw. All are served by `app.server`: Fastify would give
+ * the further addresses of localhost servers of their own, without its bounds.
  */
 export async function listen(
   app: App,
@@ -62,24 +64,34 @@ export async function listen(
   passed: number,
   check: (address: string) => void = () => {},
 ): Promise<string> {
-  // With host localhost Fastify would bind further sockets beside the passed ones.
-  const options = passed > 0 ? { fd: firstPassed, host: "127.0.0.1", port: 0 } : binding;
+  const [first = binding.host, ...further] = passed === 0 ? await addressesOf(binding.host) : ["127.0.0.1"];
+  const options = passed > 0 ? { fd: firstPassed, host: first, port: 0 } : { host: first, port: binding.port };
   const url = await app.listen({ ...options, backlog: unacceptedMax });
-  check((app.server.address() as AddressInfo).address);
+  const { address, port } = app.server.address() as AddressInfo;
+  check(address);
   const others: Server[] = [];
   app.server.once("close", () => {
     for (const other of others) other.close();
   });
-  for (let fd = firstPassed + 1; fd < firstPassed + passed; fd++) {
+  const listenToo = async (at: ListenOptions | { fd: number }) => {
     const other = createServer({ allowHalfOpen: true }, (socket) => app.server.emit("connection", socket));
-    others.push(other);
     await new Promise<void>((resolve, reject) => {
       other.once("error", reject);
-      other.listen({ fd, backlog: unacceptedMax }, resolve);
+      other.listen({ ...at, backlog: unacceptedMax }, resolve);
     });
+    others.push(other);
     check((other.address() as AddressInfo).address);
-  }
+  };
+  for (let fd = firstPassed + 1; fd < firstPassed + passed; fd++) await listenToo({ fd });
+  for (const host of further) await listenToo({ host, port }).catch(() => {}); // an address that this machine lacks, or a taken port
   return url;
+}
+
+/** The addresses of localhost, which are those of this machine's own name service; any other host is itself. */
+async function addressesOf(host: string): Promise<string[]> {
+  if (host !== "localhost") return [host];
+  const found = await lookup(host, { all: true }).catch(() => []);
+  return [...new Set(found.map(({ address }) => address))];
 }
 
 /** The process that listens there, as far as this user may see it. */

@@ -11,6 +11,9 @@ class Counted {
     assert.ok(seconds >= 0 && seconds < 60);
     this.seen.push([method, route, status]);
   }
+  portRequestEnded(): void {}
+  portBytesMoved(): void {}
+  portWoke(): void {}
   async text(): Promise<string> {
     return "figures 1\n";
   }

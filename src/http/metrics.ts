@@ -4,6 +4,12 @@ import type { CapsulesService } from "./services.ts";
 
 export interface MetricsService {
   requestEnded(method: string, route: string, status: number, seconds: number): void;
+  /** A request at a port's URL; undefined: its client was gone before an answer. */
+  portRequestEnded(status: number | undefined): void;
+  /** `in`: to the capsule. */
+  portBytesMoved(direction: "in" | "out", bytes: number): void;
+  /** A request at a port's URL has begun the resume of its capsule. */
+  portWoke(): void;
   /** All metrics in the format of `contentType`. */
   text(): Promise<string>;
   contentType: string;

@@ -1,12 +1,23 @@
 /** Fails when a release of Node changes the undocumented properties that node-internals.ts uses. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type ServerResponse } from "node:http";
+import { ClientRequest, createServer, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, Socket } from "node:net";
+import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { TLSSocket } from "node:tls";
 import { waitFor } from "../../test/wait-for.ts";
-import { keepIdle, pendingResponse, stopParsing, tellKeepAlive, transferred, transportOf } from "./node-internals.ts";
+import {
+  keepIdle,
+  pendingResponse,
+  sendHead,
+  stopParsing,
+  tellKeepAlive,
+  transferred,
+  transportOf,
+  writeInformation,
+  writeRequestHead,
+} from "./node-internals.ts";
 
 /** When Node has passed a response's bytes to the socket, before the event loop sends any more of them. */
 const written = () => new Promise<void>((resolve) => process.nextTick(resolve));
@@ -93,4 +104,48 @@ test("parsing stops behind the request at which it is told to", async (t) => {
   await waitFor("the requests are parsed", () => requests >= 3);
   await new Promise(setImmediate);
   assert.ok(requests <= 4, `${requests} were parsed`);
+});
+
+test("a client's request has exactly the headers that it is given, in their order and bytes", async () => {
+  for (const headers of [
+    ["X-b", "2", "x-A", "é"],
+    ["Expect", "100-continue", "A", "é"],
+  ]) {
+    const [near, far] = duplexPair();
+    let sent = "";
+    far.on("data", (chunk: Buffer) => {
+      sent += chunk.toString("latin1");
+    });
+    const message = new ClientRequest({
+      method: "POST",
+      path: "/\xe9",
+      setHost: false,
+      createConnection: () => near as Duplex,
+    });
+    message.on("error", () => {});
+    writeRequestHead(message, headers);
+    message.end();
+    const lines = [];
+    for (let at = 0; at < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}\r\n`);
+    const expected = `POST /\xe9 HTTP/1.1\r\n${lines.join("")}Connection: close\r\n\r\n`;
+    await waitFor("the head", () => sent.length >= expected.length);
+    assert.equal(sent, expected);
+    message.destroy();
+  }
+});
+
+test("a provisional answer and the head of an answer are sent at once, byte for byte", async (t) => {
+  const { client, response } = await request(t);
+  let received = "";
+  client.on("data", (chunk: Buffer) => {
+    received += chunk.toString("latin1");
+  });
+  writeInformation(response, 103, ["Link", "\xe9"]);
+  response.sendDate = false;
+  response.writeHead(200, "OK", ["A", "\xe9", "Content-Length", "1"]);
+  sendHead(response);
+  const expected =
+    "HTTP/1.1 103 Early Hints\r\nLink: \xe9\r\n\r\nHTTP/1.1 200 OK\r\nA: \xe9\r\nContent-Length: 1\r\nConnection: keep-alive\r\n";
+  await waitFor("the head", () => received.endsWith("\r\n\r\n") && received.includes("keep-alive"));
+  assert.ok(received.startsWith(expected), received);
 });

@@ -2,7 +2,7 @@
  * The undocumented properties of Node's sockets and responses that the server uses, in one place. Node offers no other way;
  * node-internals.test.ts fails when a release of Node changes one.
  */
-import type { ServerResponse } from "node:http";
+import { type ClientRequest, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 
 interface SocketInternals {
@@ -59,4 +59,39 @@ const keepAliveGraceMs = 1_000;
  */
 export function keepIdle(socket: Socket, ms: number): void {
   if ((socket.timeout ?? 0) > 0) socket.setTimeout(ms + keepAliveGraceMs);
+}
+
+interface MessageInternals {
+  _storeHeader(line: string, headers: readonly string[]): void;
+  _send(data: string, encoding: string): boolean;
+  _writeRaw(data: string, encoding: string): boolean;
+}
+
+/**
+ * Writes the head of a client's request, with these headers (as `rawHeaders`) in their order and bytes. Given to the constructor, they
+ * would get a `Transfer-Encoding` where the method may have a body and the request has none.
+ */
+export function writeRequestHead(request: ClientRequest, headers: readonly string[]): void {
+  const internals = request as unknown as MessageInternals;
+  request.removeHeader("transfer-encoding"); // none but that of `headers`
+  // With `Expect` among the headers it is sent at once, as UTF-8.
+  internals._send = () => true;
+  try {
+    internals._storeHeader(`${request.method} ${request.path} HTTP/1.1\r\n`, headers);
+  } finally {
+    delete (internals as Partial<MessageInternals>)._send;
+  }
+  sendHead(request);
+}
+
+/** As `flushHeaders`, which sends the bytes from 128 on as UTF-8. */
+export function sendHead(message: ClientRequest | ServerResponse): void {
+  (message as unknown as MessageInternals)._send("", "latin1");
+}
+
+/** Sends a provisional answer, of a status other than 100. */
+export function writeInformation(response: ServerResponse, status: number, headers: readonly string[]): void {
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Information"}\r\n`;
+  for (let at = 0; at + 1 < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`;
+  (response as unknown as MessageInternals)._writeRaw(`${text}\r\n`, "latin1");
 }

@@ -6,6 +6,7 @@ import type { ChunkTurns } from "./access/chunk-turns.ts";
 import type { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
 import type { IsLocal } from "./access/local-caller.ts";
 import type { OneTimeTokens } from "./access/one-time-tokens.ts";
+import type { PortPlaces } from "./access/port-places.ts";
 import type { SignedUrls } from "./access/signed-urls.ts";
 import type { TeamTurns } from "./access/team-turns.ts";
 import type { ListAnswers } from "./list-answers.ts";
@@ -34,6 +35,8 @@ export interface RouteContext {
   tickets: OneTimeTokens;
   signedUrls: SignedUrls;
   inFlight: InFlightLimiter;
+  /** Open connections to ports, through URLs and `/tcp`. */
+  ports: PortPlaces;
   /** Slots for archives that are compressed or decompressed. */
   gzipSlots: TeamSemaphore;
   sockets: Sockets;

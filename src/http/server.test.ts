@@ -39,16 +39,18 @@ function parse(text: string): { status: number; code: string } {
   return { status: Number(top.split(" ")[1]), code: JSON.parse(body).error.code };
 }
 
-test("two Host headers are refused, also on an open page; none, or one of any name, is not", async () => {
+test("two Host headers are refused, and none of HTTP/1.1, also on an open page; one of any name is not", async () => {
   const ask = (path: string, ...hosts: string[]) =>
     exchange([`GET ${path} HTTP/1.1`, ...hosts, "Connection: close", "", ""].join("\r\n"));
-  for (const path of ["/healthz", "/v1/limits", "/nowhere"]) {
-    const answer = parse(await ask(path, "Host: localhost", "host: example.com"));
-    assert.deepEqual(answer, { status: 400, code: "invalid_request" }, path);
+  for (const path of ["/healthz", "/v1/limits", "/nowhere", "http://example.com/healthz"]) {
+    for (const hosts of [["Host: localhost", "host: example.com"], []]) {
+      assert.deepEqual(parse(await ask(path, ...hosts)), { status: 400, code: "invalid_request" }, path);
+    }
   }
-  for (const hosts of [[], ["Host: example.com"], ["Host:"]]) {
+  for (const hosts of [["Host: example.com"], ["Host:"]]) {
     assert.match(await ask("/healthz", ...hosts), /^HTTP\/1\.1 200 /);
   }
+  assert.match(await exchange("GET /healthz HTTP/1.0\r\n\r\n"), /^HTTP\/1\.1 200 /);
 });
 
 test("a stalled upload is answered with 408, then disconnected", async (t) => {
@@ -98,7 +100,8 @@ describe("malformed requests", () => {
     ["a TLS greeting", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_request"],
     ["a NUL in the path", "GET /v1/\0 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"],
     ["a bad header", "GET / HTTP/1.1\r\nHost x\r\n\r\n", 400, "invalid_request"],
-    ["no host and no such path", "GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404, "not_found"],
+    ["no host", "GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 400, "invalid_request"],
+    ["no host of HTTP/1.0, and no such path", "GET /nothing HTTP/1.0\r\n\r\n", 404, "not_found"],
     ["two lengths", head("POST", "/v1/capsules", ["Content-Length: 1", "Content-Length: 2"]), 400, "invalid_request"],
     [
       "length and chunks",

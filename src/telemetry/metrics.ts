@@ -29,6 +29,7 @@ export class Metrics {
   readonly #operations: Histogram;
   readonly #statuses: Counter;
   readonly #pressurePauses: Counter;
+  readonly #ports: PortCounters;
   readonly #execs = { started: 0, running: 0 };
 
   constructor(sources: MetricsSources) {
@@ -60,6 +61,7 @@ export class Metrics {
       labelNames: ["outcome"],
       registers,
     });
+    this.#ports = portCounters(registers);
     registerExecs(this.#execs, registers);
     registerHealth(sources.state, registers);
     registerWarmPools(sources.state, registers);
@@ -105,6 +107,18 @@ export class Metrics {
     this.#pressurePauses.inc({ outcome });
   }
 
+  portRequestEnded(status: number | undefined): void {
+    this.#ports.requests.inc({ status: status === undefined ? "none" : `${Math.floor(status / 100)}xx` });
+  }
+
+  portBytesMoved(direction: "in" | "out", bytes: number): void {
+    this.#ports.bytes.inc({ direction }, bytes);
+  }
+
+  portWoke(): void {
+    this.#ports.wakes.inc();
+  }
+
   get contentType(): string {
     return this.#registry.contentType;
   }
@@ -113,6 +127,30 @@ export class Metrics {
   text(): Promise<string> {
     return this.#registry.metrics();
   }
+}
+
+type PortCounters = ReturnType<typeof portCounters>;
+
+function portCounters(registers: Registry[]) {
+  return {
+    requests: new Counter({
+      name: "capsule_network_port_requests_total",
+      help: "Requests at the URLs of ports by class of status; none: the client was gone before an answer.",
+      labelNames: ["status"],
+      registers,
+    }),
+    bytes: new Counter({
+      name: "capsule_network_port_bytes_total",
+      help: "Bytes of bodies and upgraded connections at the URLs of ports; in: to the capsule.",
+      labelNames: ["direction"],
+      registers,
+    }),
+    wakes: new Counter({
+      name: "capsule_network_wakes_total",
+      help: "Resumes begun by requests at the URLs of ports.",
+      registers,
+    }),
+  };
 }
 
 function registerExecs(execs: Readonly<{ started: number; running: number }>, registers: Registry[]): void {

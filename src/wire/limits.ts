@@ -170,6 +170,8 @@ const fixedLimits = {
   process_list_max_bytes: "command lines of one listing of processes; of further processes only the name is told",
   port_lists_max: "listings of ports of one team at once; further ones wait",
   ports_listed_max: "ports of one listing; further ones are not told",
+  port_answer_head_max_bytes: "headers of an answer at a port's URL; more are 502",
+  port_answer_head_max_sec: "time for them, after the last byte of the request; longer is 504",
   resume_waiters_max: "requests that wait for the resume of one capsule with auto_resume; further ones are 429",
   resume_wait_max_sec: "longest wait of such a request; then it is 504",
   labels_max: "labels of a capsule",

@@ -72,13 +72,18 @@ export class Authentication {
   identify(request: FastifyRequest): Identity {
     const identity = request.routeOptions.config.signed === true ? this.#urlHolder(request) : this.#keyHolder(request);
     this.#connections.authenticated(request.raw, identity.teamId);
+    this.admitKey(identity);
+    return identity;
+  }
+
+  /** Counts a request with a valid key. Throws quota_exceeded. */
+  admitKey(identity: Identity): void {
     const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
       throw new CapsuleError("quota_exceeded", "too many requests with this key; send them more slowly", {
         retryAfterSec: waitSec,
       });
     }
-    return identity;
   }
 
   /** Charges tokens beyond the one that `identify` took, for an answer that costs as much as so many requests. */
@@ -101,7 +106,7 @@ export class Authentication {
   }
 
   /** For requests to open routes. Throws quota_exceeded. */
-  admitAnonymous(request: FastifyRequest): void {
+  admitAnonymous(request: Pick<FastifyRequest, "ip">): void {
     const retryAfterSec = this.#anonymous.take(request.ip);
     if (retryAfterSec === 0) return;
     throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
@@ -110,7 +115,7 @@ export class Authentication {
   }
 
   /** The error for an invalid key or token: unauthorized, or quota_exceeded after too many from this network. */
-  refusal(request: FastifyRequest, message: string): CapsuleError {
+  refusal(request: Pick<FastifyRequest, "ip">, message: string): CapsuleError {
     const retryAfterSec = this.#refusals.take(request.ip);
     if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
     return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {

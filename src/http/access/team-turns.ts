@@ -155,6 +155,10 @@ export function takeTurns(app: App, turns: TeamTurns): void {
 }
 
 export function ownerOf({ identity, ip }: FastifyRequest): TurnOwner {
-  const teamId = (identity as FastifyRequest["identity"] | undefined)?.teamId;
+  return turnOwner((identity as FastifyRequest["identity"] | undefined)?.teamId, ip);
+}
+
+/** `teamId`: undefined without a key. */
+export function turnOwner(teamId: string | undefined, ip: string): TurnOwner {
   return teamId === undefined ? { name: keyless, networks: nestedNetworks(ip) } : { name: teamId };
 }

@@ -1,13 +1,10 @@
 /** Raw TCP to a port of a capsule, as a WebSocket. */
-import type { Duplex } from "node:stream";
-import { AgentFailure } from "../../agent/failure.ts";
-import type { NetworkVerbs } from "../../agent/network-verbs.ts";
 import { SocketQuery } from "../../wire/credentials.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { PortParams, TcpMessage } from "../../wire/port.ts";
-import { PortPlaces } from "../access/port-places.ts";
 import { addAuditDetails, recordStart } from "../audit-trail.ts";
 import { guestReplyMs, requestSignal } from "../client-gone.ts";
+import { dialled } from "../dialled.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import { TcpRelay } from "./tcp-relay.ts";
@@ -15,8 +12,7 @@ import { socketMessages } from "./upgrades.ts";
 
 export const tcpSocketSection: Section = { chapter: "Ports", register };
 
-function register(app: App, { services: { capsules, audit }, limits, sockets }: RouteContext): void {
-  const places = new PortPlaces(limits);
+function register(app: App, { services: { capsules, audit }, ports, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/ports/:port/tcp",
     {
@@ -42,7 +38,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
     async (request, reply) => {
       const { identity, params } = request;
       addAuditDetails(request, { subject: params.port });
-      using _place = places.take(identity.teamId, params.id);
+      using _place = ports.take(identity.teamId, params.id);
       await capsules.use(identity.teamId, params.id, "ports", async (agent) => {
         const signal = requestSignal(reply, guestReplyMs);
         const guest = await dialled(agent, Number(params.port), signal);
@@ -69,17 +65,5 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
     } catch {
       // It is being paused or destroyed, which ends the connection.
     }
-  }
-}
-
-/** Rejects with "port_closed" and the ports that are listened on. */
-async function dialled(agent: NetworkVerbs, port: number, signal: AbortSignal): Promise<Duplex> {
-  try {
-    return await agent.dial(port, signal);
-  } catch (error) {
-    if (!(error instanceof AgentFailure && error.failure === "not_found")) throw error;
-    const listening = await agent.ports(signal);
-    const ports = [...new Set(listening.map((each) => each.port))];
-    throw new CapsuleError("port_closed", `nothing listens on port ${port} in the capsule`, { details: { ports } });
   }
 }

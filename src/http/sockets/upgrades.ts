@@ -15,6 +15,7 @@ import type { TeamTurns } from "../access/team-turns.ts";
 import { upgraded } from "../client-gone.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
+import type { PortProxy } from "../ports/port-proxy.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
@@ -67,10 +68,11 @@ export class Sockets {
     });
   }
 
-  attachTo(app: App): void {
+  /** `ports`: which has the upgrades of ports' URLs. */
+  attachTo(app: App, ports: Pick<PortProxy, "serve">): void {
     app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
       try {
-        this.#route(app, request, socket, head);
+        this.#route(app, ports, request, { socket, head });
       } catch (error) {
         // An error thrown by an event listener would end the process.
         socket.destroy();
@@ -80,7 +82,12 @@ export class Sockets {
     app.addHook("preClose", (done) => this.#stop(done));
   }
 
-  #route(app: App, request: IncomingMessage, socket: Socket, head: Buffer): void {
+  #route(
+    app: App,
+    ports: Pick<PortProxy, "serve">,
+    request: IncomingMessage,
+    { socket, head }: { socket: Socket; head: Buffer },
+  ): void {
     socket.on("error", () => socket.destroy());
     if (pendingResponse(socket) !== undefined) {
       socket.destroy(); // pipelined behind another request
@@ -90,6 +97,7 @@ export class Sockets {
     response.shouldKeepAlive = false;
     response.assignSocket(socket);
     response.once("finish", () => socket.destroySoon());
+    if (ports.serve(request, response, { socket, first: head })) return;
     this.#upgrades.set(request, { socket, head });
     app.routing(request, response);
   }

@@ -1,0 +1,52 @@
+/**
+ * Passes bytes from one stream to another, at the pace of the reader and of the team's turns (access/chunk-turns.ts). At most one chunk
+ * waits here; the source is read no further meanwhile.
+ */
+import type { Readable, Writable } from "node:stream";
+import type { ChunkTurns } from "../access/chunk-turns.ts";
+import type { Ending } from "../access/team-turns.ts";
+
+export interface RelayPace {
+  teamId: string;
+  turns: ChunkTurns;
+  /** The client's side, whose end lets a chunk wait no longer. */
+  client: Ending;
+  onBytes: (bytes: number) => void;
+}
+
+/** The end of the source is not passed on. The returned function stops reading it. */
+export function relayBytes(
+  source: Readable,
+  sink: Writable,
+  { teamId, turns, client, onBytes }: RelayPace,
+): () => void {
+  let [isStopped, isWaiting] = [false, false];
+  const goOn = () => {
+    if (!isStopped && !isWaiting) source.resume();
+  };
+  const write = (chunk: Buffer): boolean => {
+    if (isStopped || sink.destroyed || sink.writableEnded) return true;
+    onBytes(chunk.length);
+    return sink.write(chunk);
+  };
+  const onData = (chunk: Buffer) => {
+    const turn = turns.enter(teamId, chunk.length, client);
+    if (turn === undefined) {
+      if (!write(chunk)) source.pause();
+      return;
+    }
+    source.pause();
+    isWaiting = true;
+    void turn.then(() => {
+      isWaiting = false;
+      if (write(chunk)) goOn();
+    });
+  };
+  source.on("data", onData);
+  sink.on("drain", goOn);
+  return () => {
+    isStopped = true;
+    source.off("data", onData);
+    sink.off("drain", goOn);
+  };
+}

@@ -1,0 +1,219 @@
+/**
+ * Serves the URLs of ports: Host → who may → wake → dial → request and answer, streamed. It stands before the API's routes, which
+ * never see a request whose Host lies below the domain of ports (docs/adr/0078-choose-between-api-and-ports-by-host-alone.md).
+ */
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import { CapsuleError } from "../../wire/errors.ts";
+import type { Authentication } from "../access/authentication.ts";
+import type { ChunkTurns } from "../access/chunk-turns.ts";
+import type { ConnectionLimit } from "../access/connection-limit.ts";
+import { networkOf } from "../access/network.ts";
+import type { PortPlaces } from "../access/port-places.ts";
+import { type TeamTurns, turnOwner } from "../access/team-turns.ts";
+import { dialled } from "../dialled.ts";
+import { toCapsuleError } from "../errors.ts";
+import { refusalNow } from "../gate.ts";
+import { announcesBody } from "../json-body.ts";
+import { describeError } from "../log.ts";
+import type { RefusedBodies } from "../refused-bodies.ts";
+import type { App } from "../route.ts";
+import type { Services } from "../services.ts";
+import { clientAddress } from "./client-address.ts";
+import { GuestExchange } from "./guest-exchange.ts";
+import { type Grant, PortDoor } from "./port-access.ts";
+import { sendPortError } from "./port-errors.ts";
+import type { PortHosts } from "./port-hosts.ts";
+import type { PortReports } from "./port-reports.ts";
+import { PortVisit, type Upgrade } from "./port-visit.ts";
+import { redirectHeaders } from "./token-redirect.ts";
+import { Wakes } from "./wakes.ts";
+
+export interface PortProxyOptions {
+  services: Pick<Services, "capsules" | "teams">;
+  hosts: PortHosts;
+  /** Scheme and port of the URLs, where a proxy in front decides them. */
+  outside: { scheme: "http" | "https"; port: number | undefined } | undefined;
+  hasTls: boolean;
+  /** Connections from this machine carry those of other clients. */
+  hasProxy: boolean;
+  authentication: Authentication;
+  connections: Pick<ConnectionLimit, "authenticated">;
+  places: PortPlaces;
+  turns: TeamTurns;
+  chunkTurns: ChunkTurns;
+  refusedBodies: RefusedBodies;
+  reports: PortReports;
+  log: App["log"];
+  publicWakesMax: number;
+}
+
+type Refusable = Pick<PortVisit, "request" | "response">;
+
+export class PortProxy {
+  readonly #options: PortProxyOptions;
+  readonly #door: PortDoor;
+  readonly #wakes: Wakes;
+  /** Upgraded connections. */
+  readonly #spliced = new Set<GuestExchange>();
+
+  constructor(options: PortProxyOptions) {
+    this.#options = options;
+    this.#door = new PortDoor(options.services, options.authentication);
+    this.#wakes = new Wakes(options.services.capsules, options.publicWakesMax, () => options.reports.woke());
+  }
+
+  /** Call before other listeners for requests are added. The present ones get no request to a port. */
+  attachTo(app: App): void {
+    const { server }: { server: Server } = app;
+    const listeners = server.listeners("request") as ((
+      this: Server,
+      ...exchange: [IncomingMessage, ServerResponse]
+    ) => void)[];
+    server.removeAllListeners("request");
+    server.on("request", (request, response) => {
+      if (this.serve(request, response)) return;
+      for (const listener of listeners) listener.call(server, request, response);
+    });
+    app.addHook("preClose", (done) => {
+      for (const exchange of this.#spliced) exchange.destroy();
+      done();
+    });
+  }
+
+  /** Whether the request goes to a port, or to none below the domain. It is answered then. */
+  serve(request: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): boolean {
+    const destination = this.#options.hosts.destinationOf(request);
+    if (destination.kind === "api" || destination.kind === "malformed") return false;
+    const ip = clientAddress(request, this.#options.hasProxy);
+    if (announcesBody(request) && upgrade === undefined)
+      this.#options.refusedBodies.watch(request, response, networkOf(ip), 0);
+    if (destination.kind === "nothing") this.#refuseNowhere({ request, response }, ip);
+    else this.#enter(new PortVisit({ request, response, upgrade }, { ...destination, ip }));
+    return true;
+  }
+
+  #refuseNowhere({ request, response }: Refusable, ip: string): void {
+    const { turns, authentication, reports } = this.#options;
+    const startedMs = performance.now();
+    let error = new CapsuleError("not_found", "there is no port of a capsule at this host");
+    try {
+      authentication.admitAnonymous({ ip });
+    } catch (refusal) {
+      error = toCapsuleError(refusal);
+    }
+    response.once("close", () => {
+      const status = response.headersSent ? response.statusCode : undefined;
+      const { method = "" } = request;
+      reports.ended({ address: undefined, method, status, code: error.code, teamId: undefined, startedMs });
+    });
+    turns.enter(turnOwner(undefined, ip), response, () => sendPortError(error, request, response));
+  }
+
+  /** Credentials are checked at once, and all else happens in a turn of the team. */
+  #enter(visit: PortVisit): void {
+    const { turns, connections } = this.#options;
+    const { request, response, ip } = visit;
+    visit.onEnd(() => this.#report(visit));
+    let refusal: unknown;
+    try {
+      const authenticated = ({ teamId }: { teamId: string }) => connections.authenticated(request, teamId);
+      visit.grant = this.#door.open(visit.address, visit.credentials, { ip, authenticated });
+    } catch (error) {
+      refusal = error;
+    }
+    const { grant } = visit;
+    const owner = grant === undefined || isOfAnybody(grant) ? undefined : grant.teamId;
+    turns.enter(turnOwner(owner, ip), response, () => {
+      const answered = grant === undefined ? Promise.reject(refusal) : this.#answer(visit, grant);
+      answered.catch((error: unknown) => this.#refuse(visit, error)).catch(() => response.destroy());
+    });
+  }
+
+  async #answer(visit: PortVisit, grant: Grant): Promise<void> {
+    const { places, hasTls, hasProxy, outside } = this.#options;
+    const { request, response, upgrade } = visit;
+    visit.requireBody();
+    if (grant.queryToken !== undefined && request.method === "GET" && upgrade === undefined) {
+      const isForwarded = hasProxy ? request.headers["x-forwarded-proto"] : undefined;
+      const scheme = hasTls || isForwarded === "https" ? "https" : "http";
+      response.writeHead(303, redirectHeaders(visit, grant, { outside, scheme, now: this.#door.now() })).end();
+      return;
+    }
+    const place = places.take(grant.teamId, visit.address.id);
+    visit.onEnd(() => place[Symbol.dispose]());
+    visit.onEnd(this.#door.onShut(visit.address, grant, () => visit.end(shut())));
+    await this.#wakes.resumed(visit, grant);
+    await this.#options.services.capsules.use(grant.teamId, visit.address.id, "ports", async (agent) => {
+      visit.signal.throwIfAborted();
+      const end = agent.beginRequest();
+      visit.onEnd(end);
+      visit.onEnd(this.#options.services.capsules.onEnd(visit.address.id, () => visit.end(runEnded())));
+      visit.startDeadline();
+      const guest = await dialled(agent, visit.address.port, visit.signal);
+      const onActivity = () => this.#noteActivity(grant.teamId, visit.address.id);
+      const exchange = new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity });
+      this.#spliced.add(exchange);
+      try {
+        await exchange.done();
+      } finally {
+        this.#spliced.delete(exchange);
+      }
+    });
+  }
+
+  #refuse(visit: PortVisit, thrown: unknown): void {
+    const { services, log } = this.#options;
+    const { request, response, grant, address } = visit;
+    visit.stopDeadline();
+    const now =
+      grant === undefined
+        ? thrown
+        : refusalNow(thrown, { ...address, teamId: grant.teamId, action: "ports" }, services.capsules);
+    const error = toCapsuleError(now);
+    visit.code = error.code;
+    if (response.destroyed || visit.isUpgraded) {
+      visit.close();
+      return;
+    }
+    if (error.code === "internal_error")
+      log.error({ error: describeError(thrown), code: error.code }, "port request failed");
+    sendPortError(error, request, response);
+  }
+
+  #noteActivity(teamId: string, id: string): void {
+    try {
+      this.#options.services.capsules.ping(teamId, id);
+    } catch {
+      // It is being paused or destroyed, which ends the connection.
+    }
+  }
+
+  #report(visit: PortVisit): void {
+    const { reports, services } = this.#options;
+    const { request, response, grant, address, code, startedMs, isUpgraded } = visit;
+    const status = isUpgraded ? 101 : response.headersSent ? response.statusCode : undefined;
+    const teamId = grant?.teamId;
+    reports.ended({ address, method: request.method ?? "", status, code, teamId, startedMs });
+    if (teamId !== undefined && code !== undefined && (status === 429 || status === 503))
+      services.capsules.metrics.refused(teamId);
+  }
+}
+
+/** Neither a key nor a token opened it. */
+function isOfAnybody({ identity, tokens }: Grant): boolean {
+  return identity === undefined && tokens.length === 0;
+}
+
+function shut(): CapsuleError {
+  return new CapsuleError("unauthorized", "what opened this port is no longer valid");
+}
+
+/** Replaced by the refusal that the same request would get now. */
+function runEnded(): CapsuleError {
+  return new CapsuleError("agent_error", "the capsule was stopped, paused or destroyed, or has failed");
+}
+
+/** Whether a request asks for a protocol that is spliced as bytes. One with a body of unknown length is served without. */
+export function isSplicable({ headers }: IncomingMessage): boolean {
+  return headers["transfer-encoding"] === undefined;
+}
