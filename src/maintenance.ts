@@ -56,7 +56,7 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
 
 async function flush({ teams, activity, audit, log }: MaintenanceOptions): Promise<void> {
   try {
-    teams.checkRevoked();
+    await teams.checkRevoked();
     audit.flush();
     await teams.flushInParts();
     await activity.flushInParts();

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
-import { listenersPerTurn, Teams } from "./teams.ts";
+import { keysPerTurn, listenersPerTurn } from "./key-ends.ts";
+import { Teams } from "./teams.ts";
 
 function fresh(now = () => 1_000, ticks = () => 0): { teams: Teams; rows: TeamRows } {
   const rows = new TeamRows(openDatabase(":memory:"));
@@ -297,4 +298,38 @@ test("1 000 listeners of a key that ends are called 64 in a turn of the loop, no
     await nextTurn();
     assert.equal(calls, Math.min(turn * listenersPerTurn, 999));
   }
+});
+
+/** A key of the operator with a listener, and 249 keys made with it that have one each; `calls` counts their calls. */
+function madeWithOne(t: TestContext) {
+  const { teams, rows } = fresh();
+  const teamId = teams.ensure("blue").id;
+  const maker = teams.createKey(teamId, "maker").id;
+  const made = Array.from({ length: 249 }, () => teams.issueKey({ teamId, keyId: maker }, "made").id);
+  let calls = 0;
+  for (const id of [maker, ...made]) teams.onRevoked(id, () => void calls++);
+  const isLive = t.mock.method(rows, "isLive");
+  return { teams, rows, maker, calls: () => calls, readings: () => isLive.mock.callCount() };
+}
+
+test("the listeners of many keys that end together are called in turns of the event loop", async (t) => {
+  const { teams, maker, calls } = madeWithOne(t);
+  teams.revokeKey(maker);
+  assert.equal(calls(), listenersPerTurn);
+  for (let turn = 2; calls() < 250; turn++) {
+    await nextTurn();
+    assert.equal(calls(), Math.min(turn * listenersPerTurn, 250));
+  }
+});
+
+test("keys that another process may have revoked are read 100 in a turn, and a check under way is not begun again", async (t) => {
+  const { teams, rows, maker, calls, readings } = madeWithOne(t);
+  new Teams(rows).revokeKey(maker);
+  const checked = teams.checkRevoked();
+  assert.equal(readings(), keysPerTurn);
+  await teams.checkRevoked();
+  assert.ok(readings() <= 2 * keysPerTurn, String(readings()));
+  await checked;
+  assert.equal(readings(), 250);
+  while (calls() < 250) await nextTurn();
 });

@@ -9,6 +9,7 @@ import type { KeyRow, NewKeyRow, TeamRow, TeamRows, TeamUse } from "../db/team-r
 import { UnwrittenTimes } from "../db/unwritten-times.ts";
 import { keysMax } from "../wire/credentials.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { KeyEnds } from "./key-ends.ts";
 
 export interface Identity {
   teamId: string;
@@ -28,9 +29,6 @@ const labelMaxLength = 100;
 const shownLength = keyPrefix.length + 4;
 /** How long a revoked key is still listed to the operator. */
 const revokedKeepMs = 30 * 24 * 3_600_000;
-
-/** A listener closes a WebSocket or ends a stream; a key can have 1 000. */
-export const listenersPerTurn = 64;
 
 /** The key that a request came with. */
 export type Requester = Pick<Identity, "teamId" | "keyId">;
@@ -72,8 +70,7 @@ export class Teams {
   readonly #now: () => number;
   /** Time of last use by key id, until the next flush. */
   readonly #used = new UnwrittenTimes((times) => this.#rows.noteUsed(times));
-  /** By key id. */
-  readonly #revokedListeners = new Map<string, Set<() => void>>();
+  readonly #keyEnds = new KeyEnds((keyId) => this.isLive(keyId));
 
   constructor(rows: TeamRows, clocks = systemClocks) {
     this.#rows = rows;
@@ -224,7 +221,7 @@ export class Teams {
   revokeKey(keyId: string, keepMade = false): string[] {
     const revoked = this.#rows.revoke(keyId, this.#now(), keepMade);
     if (revoked.length === 0) throw missingKey(keyId);
-    for (const each of revoked) this.#notifyRevoked(each);
+    this.#keyEnds.notify(revoked);
     return revoked;
   }
 
@@ -246,21 +243,17 @@ export class Teams {
   }
 
   /**
-   * Calls `listener` once when the key ends: at once when this process revokes it, but for further listeners than `listenersPerTurn`,
-   * which follow in the next turns of the loop; at the next `checkRevoked` when another process does or it expires. The returned function removes the listener.
+   * Calls `listener` once when the key ends: at once when this process revokes it, but for further listeners than `listenersPerTurn`
+   * of all keys, which follow in the next turns of the loop; at the next `checkRevoked` when another process does or it expires. The
+   * returned function removes the listener.
    */
   onRevoked(keyId: string, listener: () => void): () => void {
-    const listeners = this.#revokedListeners.get(keyId) ?? new Set();
-    this.#revokedListeners.set(keyId, listeners.add(listener));
-    return () => {
-      listeners.delete(listener);
-      if (listeners.size === 0 && this.#revokedListeners.get(keyId) === listeners) this.#revokedListeners.delete(keyId);
-    };
+    return this.#keyEnds.on(keyId, listener);
   }
 
-  /** Reads each key that has listeners again, and notifies those of ended keys. */
-  checkRevoked(): void {
-    for (const keyId of [...this.#revokedListeners.keys()]) if (!this.isLive(keyId)) this.#notifyRevoked(keyId);
+  /** As `KeyEnds.check`. */
+  checkRevoked(): Promise<void> {
+    return this.#keyEnds.check();
   }
 
   /** Writes the times of last use since the last call. */
@@ -271,19 +264,6 @@ export class Teams {
   /** As `UnwrittenTimes.flushInParts`. */
   flushInParts(): Promise<void> {
     return this.#used.flushInParts();
-  }
-
-  #notifyRevoked(keyId: string): void {
-    const listeners = this.#revokedListeners.get(keyId) ?? new Set();
-    this.#revokedListeners.delete(keyId);
-    const notify = () => {
-      for (const listener of [...listeners].slice(0, listenersPerTurn)) {
-        listeners.delete(listener);
-        listener();
-      }
-      if (listeners.size > 0) setImmediate(notify);
-    };
-    notify();
   }
 }
 
