@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import querystring from "node:querystring";
 import { after, before, test } from "node:test";
+import fc from "fast-check";
 import { Api } from "../../test/api.ts";
+import { parseQuery } from "./query.ts";
 
 let api: Api;
 let id: string;
@@ -50,6 +53,35 @@ test("a long name is shown in part, one of no characters too, and an empty query
   assert.equal((await get("=1")).status, 400);
   assert.equal((await get("__proto__=1")).status, 400);
   assert.equal((await get("")).status, 200);
+});
+
+test("malformed escapes are decoded as querystring does, and none of them by an exception", (t) => {
+  const parts = [
+    "%",
+    "%4",
+    "%41",
+    "%zz",
+    "%c3%a9",
+    "%c3",
+    "%ff",
+    "%ed%a0%80",
+    "%f4%8f%bf%bf",
+    "%f4%90%80%80",
+    "%e0%80%80",
+  ];
+  const texts = fc.array(fc.constantFrom(...parts, "a", "f", "+", "&", "=", "%20"), { maxLength: 30 });
+  fc.assert(
+    fc.property(texts, (each) => {
+      const text = each.join("");
+      assert.deepEqual(parseQuery(text), querystring.parse(text, "&", "=", { maxKeys: 64 }), text);
+    }),
+    { numRuns: 2_000 },
+  );
+  const throwing = t.mock.method(querystring, "unescape", querystring.unescape);
+  const query = parseQuery(Array.from({ length: 64 }, (_, at) => `%ff${at}=%ff`).join("&"));
+  assert.deepEqual(Object.entries(query)[63], ["\ufffd63", "\ufffd"]);
+  assert.equal(throwing.mock.callCount(), 0);
+  assert.deepEqual({ ...parseQuery(`a=%41${"b".repeat(16_000)}%`) }, { a: `A${"b".repeat(16_000)}%` });
 });
 
 test("the key, the capsule and its state are checked before the query", async () => {
