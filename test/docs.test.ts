@@ -29,7 +29,7 @@ const documents = [".", "docs", "docs/guides", "docs/operations", "docs/adr", "d
 
 function list(folder: string): string[] {
   return readdirSync(join(root, folder))
-    .filter((name) => name.endsWith(".md"))
+    .filter((name) => name.endsWith(".md") || name === "llms.txt")
     .map((name) => join(folder, name));
 }
 

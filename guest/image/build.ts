@@ -25,6 +25,7 @@ import { npmPackages } from "./node.ts";
 import { type Parts, partFolder, prune } from "./parts.ts";
 import { minimal, type Recipe, recipes } from "./recipes.ts";
 import { root, rootKey } from "./root.ts";
+import { shownStep } from "./shown-step.ts";
 
 interface BuildOptions {
   dataDir: string;
@@ -44,7 +45,7 @@ class Build {
   constructor(options: BuildOptions) {
     this.#options = options;
     const say = (line: string) => console.error(line);
-    this.#parts = { images: join(options.dataDir, "images"), isUpgrade: options.isUpgrade, say };
+    this.#parts = { images: join(options.dataDir, "images"), isUpgrade: options.isUpgrade, say, begin: shownStep() };
   }
 
   /** An image that nobody asked for stays as it is when it cannot be built anew. */

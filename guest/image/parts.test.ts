@@ -12,7 +12,7 @@ let builds: number;
 
 beforeEach(() => {
   images = mkdtempSync(join(tmpdir(), "parts-"));
-  parts = { images, isUpgrade: false, say: () => {} };
+  parts = { images, isUpgrade: false, say: () => {}, begin: () => () => {} };
   builds = 0;
 });
 

@@ -14,6 +14,8 @@ export interface Parts {
   /** Rebuild parts with the mirror's newest packages. */
   isUpgrade: boolean;
   say(line: string): void;
+  /** Shows a long step, on a terminal with its seconds, until the returned function is called. */
+  begin(line: string): () => void;
 }
 
 /** A part's file that images share. */
@@ -40,8 +42,8 @@ export async function part(
   const folder = partFolder(parts.images, name, key);
   if (!parts.isUpgrade && (await exists(folder))) return folder;
   const began = performance.now();
-  parts.say(`building the ${names[name]} …`);
-  await publish(folder, build);
+  const end = parts.begin(`building the ${names[name]} …`);
+  await publish(folder, build).finally(end);
   parts.say(`built the ${names[name]} in ${((performance.now() - began) / 1000).toFixed(1)} s`);
   return folder;
 }

@@ -74,6 +74,16 @@ export const image = section(import.meta, "image", () => {
     assert.equal(await output("root", "getent shadow root user | cut -d: -f2 | grep -cv '^[*!]'; true"), "0");
   });
 
+  test("a terminal's first bash tells what is here, and its programs find their shell", async () => {
+    for (const user of users) {
+      const interactive = (script: string) => capsule.run("bash", ["-ic", script], { user, timeout_sec: timeoutSec });
+      const { stdout } = await interactive("printenv SHELL; bash -ic true; touch ~/.hushlogin");
+      assert.match(stdout, /^This is a capsule: .*\n[\s\S]*capsule snapshot[\s\S]*\n\/bin\/bash\n$/, user);
+      assert.equal(stdout.split("This is a capsule").length, 2, "a bash within it says nothing");
+      assert.equal((await interactive("printenv SHELL; rm ~/.hushlogin")).stdout, "/bin/bash\n", user);
+    }
+  });
+
   test("sudo asks `user` for no password, and root neither", async () => {
     for (const user of users) {
       assert.equal(await output(user, "sudo -n id -u"), "0");
