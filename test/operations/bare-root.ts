@@ -1,18 +1,23 @@
 /**
- * A bare Debian 12 for an install: the file system of the built image, which has no tool chain, no npm and no QEMU, mounted in a
- * loop device. QEMU, bubblewrap and their libraries are copied from this machine, and a command sees no network.
+ * A bare Debian for an install, without a tool chain and npm. Debian 12 is the file system of the built image, mounted in a loop
+ * device, with QEMU, bubblewrap and their libraries copied from this machine. Debian 13 is bootstrapped, with QEMU and bubblewrap of its
+ * own. A command sees no network.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { releaseSources } from "../../guest/image/apt.ts";
 
 const programs = ["qemu-system-x86_64", "qemu-img", "bwrap"];
+/** That an install on Debian 13 would fetch, and curl for the test. */
+const packages = ["bubblewrap", "curl", "qemu-system-x86", "qemu-utils"];
 const folders = ["/usr/share/qemu", "/usr/share/seabios", "/usr/lib/x86_64-linux-gnu/qemu"];
 
 export class BareRoot {
   readonly #folder = mkdtempSync(join(tmpdir(), "capsule-bare-"));
-  readonly path = join(this.#folder, "mounted");
+  readonly path = join(this.#folder, "root");
+  #isMounted = false;
 
   /** Mounts a copy of the image's disk; returns the reason when that fails. */
   mount(image: string): string | undefined {
@@ -22,15 +27,23 @@ export class BareRoot {
       execFileSync("chmod", ["600", disk]);
       mkdirSync(this.path);
       execFileSync("mount", ["-o", "loop", disk, this.path], { stdio: "pipe" });
-      return undefined;
+      this.#isMounted = true;
     } catch (error) {
-      rmSync(this.#folder, { recursive: true });
       return `a loop device cannot be mounted: ${String(error).trim().split("\n").at(-1)}`;
     }
+    this.#addQemu();
+    return undefined;
+  }
+
+  /** From the mirror that this machine's apt has for Debian 12. */
+  async bootstrap(suite: string): Promise<void> {
+    const [source] = await releaseSources("bookworm");
+    const include = `--include=${packages.join(",")}`;
+    execFileSync("mmdebstrap", ["--variant=minbase", include, suite, this.path, source!.uri], { stdio: "pipe" });
   }
 
   /** Stands for the packages that an install fetches. */
-  addQemu(): void {
+  #addQemu(): void {
     for (const each of programs) {
       const path = execFileSync("which", [each], { encoding: "utf8" }).trim();
       this.#add(path);
@@ -58,9 +71,8 @@ export class BareRoot {
     return spawn("bwrap", args, { env, stdio: ["ignore", "pipe", "pipe"] });
   }
 
-  unmount(): void {
-    if (!existsSync(this.path)) return;
-    execFileSync("umount", ["--lazy", this.path]);
-    rmSync(this.#folder, { recursive: true });
+  remove(): void {
+    if (this.#isMounted) execFileSync("umount", ["--lazy", this.path]);
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
