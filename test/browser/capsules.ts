@@ -169,6 +169,9 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   await visitor.sees("Connected.");
   assert.equal(await started.sh("cat /root/note"), "kept");
   await visitor.walksTo("#/templates");
+  const row = page.getByRole("row").filter({ hasText: "with-note" });
+  await row.getByText("captured from a capsule").waitFor();
+  await row.getByText("1 capsule", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Delete with-note" }).click();
   await visitor.sees("Paused capsules that started from it cannot be resumed any more");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();

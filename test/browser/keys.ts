@@ -37,3 +37,20 @@ test("revoking the key of this session says what it means, and signs out", deadl
   await visitor.page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
   await visitor.page.getByRole("button", { name: "Sign in" }).waitFor();
 });
+
+test("sign-ins stand apart from keys, and a browser is signed out from another", deadline, async () => {
+  const { json: link } = await service().expect(201, "POST", "/v1/sign-in-links");
+  await using other = await Visitor.come(`/#token=${link.token}`);
+  await other.page.getByRole("heading", { name: "Capsules" }).waitFor();
+  await other.walksTo("#/keys");
+  const own = other.page.getByRole("table", { name: "Sign-ins" }).getByRole("row").filter({ hasText: "this session" });
+  await own.getByRole("cell", { name: "first", exact: true }).waitFor();
+  const name = (await own.getByRole("button").getAttribute("aria-label"))!;
+  await using visitor = await Visitor.signedIn("#/keys");
+  const { page } = visitor;
+  await visitor.presses(name);
+  assert.equal(await page.getByRole("table", { name: "API keys" }).getByText("dashboard").count(), 0);
+  await page.getByRole("dialog", { name: "Sign out this browser?" }).getByRole("button", { name: "Sign out" }).click();
+  await page.getByRole("button", { name, exact: true }).waitFor({ state: "detached" });
+  await other.page.getByRole("button", { name: "Sign in" }).waitFor();
+});

@@ -1,4 +1,4 @@
-/** The team's API keys: create (shown once), list, revoke. */
+/** The team's API keys: create (shown once), list, revoke; apart from them the sign-ins by links, which are keys too. */
 import { useState } from "preact/hooks";
 import type { KeyInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
@@ -32,7 +32,11 @@ export function KeysPage() {
       ) : keys === undefined ? (
         <Skeleton rows={2} />
       ) : (
-        <KeyTable keys={keys} onRevoke={setRevoking} />
+        <>
+          <KeyTable keys={keys.filter((key) => !isSignIn(key))} onRevoke={setRevoking} />
+          <h2>Sign-ins</h2>
+          <SignInTable keys={keys} onRevoke={setRevoking} />
+        </>
       )}
       {isCreating && (
         <CreateDialog
@@ -75,6 +79,39 @@ function KeyTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (key
           </td>
           <td class="row-actions">
             <Button kind="quiet" icon="bin" label={`Revoke ${key.name || key.id}`} onPress={() => onRevoke(key)} />
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+/** The key that a browser gets for a one-time link. */
+function isSignIn({ name, expiresAt, madeBy }: KeyInfo): boolean {
+  return name === "dashboard" && expiresAt !== null && madeBy !== null;
+}
+
+function SignInTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (key: KeyInfo) => void }) {
+  const signIns = keys.filter(isSignIn);
+  if (signIns.length === 0) return <p class="muted">No browser is signed in by a link.</p>;
+  const nameOf = (id: string | null | undefined) => keys.find((key) => key.id === id)?.name || id || "unknown";
+  return (
+    <Table caption="Sign-ins" columns={["Signed in", "Last used", wideOnly("By a link of"), "Ends", actionsColumn]}>
+      {signIns.map((key) => (
+        <tr key={key.id}>
+          <th scope="row">
+            <Time at={key.createdAt} />
+            {key.current && <span class="sub">this session</span>}
+          </th>
+          <td>
+            <Time at={key.lastUsedAt} />
+          </td>
+          <td class="wide-only breakable">{nameOf(key.madeBy)}</td>
+          <td>
+            <Until at={key.expiresAt} none="never" />
+          </td>
+          <td class="row-actions">
+            <Button kind="quiet" icon="exit" label={`Sign out ${key.id}`} onPress={() => onRevoke(key)} />
           </td>
         </tr>
       ))}
@@ -136,16 +173,20 @@ interface RevokeProps {
   onClose: () => void;
 }
 
-function RevokeDialog({ apiKey: { id, name, current }, onRevoked, onClose }: RevokeProps) {
+function RevokeDialog({ apiKey, onRevoked, onClose }: RevokeProps) {
+  const { id, name, current } = apiKey;
   const dashboard = useDashboard();
   const revoke = async () => {
     await dashboard.client.keys.revoke(id);
     if (current) return dashboard.signOut();
-    dashboard.toasts.done(`Key ${name || id} is revoked.`);
+    dashboard.toasts.done(isSignIn(apiKey) ? "That browser is signed out." : `Key ${name || id} is revoked.`);
     onRevoked();
   };
+  const [title, confirm] = isSignIn(apiKey)
+    ? ["Sign out this browser?", "Sign out"]
+    : [`Revoke ${name || id}?`, "Revoke"];
   return (
-    <FormDialog title={`Revoke ${name || id}?`} confirm="Revoke" kind="danger" onConfirm={revoke} onClose={onClose}>
+    <FormDialog title={title} confirm={confirm} kind="danger" onConfirm={revoke} onClose={onClose}>
       <ul>
         <li>Every request with it is refused from now on, and its open connections are closed.</li>
         <li>All keys made with it are revoked too, and browsers signed in by its links are signed out.</li>

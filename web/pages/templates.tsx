@@ -7,7 +7,7 @@ import { Page, Skeleton } from "../parts/page.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
-import { cpus, memory, size } from "../state/format.ts";
+import { count, cpus, memory, size } from "../state/format.ts";
 import { CreateDialog } from "./create-dialog.tsx";
 
 export function TemplatesPage() {
@@ -42,13 +42,18 @@ interface TableProps {
 }
 
 function TemplateTable({ templates, onStart, onDelete }: TableProps) {
+  const { store } = useDashboard();
+  const uses = Map.groupBy(store.capsules.value ?? [], ({ template }) => template);
   return (
-    <Table caption="Templates" columns={["Name", wideOnly("Size"), "On disk", wideOnly("Created"), actionsColumn]}>
+    <Table
+      caption="Templates"
+      columns={["Name", wideOnly("Size"), "On disk", "Used by", wideOnly("Created"), actionsColumn]}
+    >
       {templates.map((template) => (
         <tr key={`${template.type}/${template.name}`}>
           <th scope="row">
             <span class="mono">{template.name}</span>
-            <span class="sub">{template.type === "base" ? "built-in" : "snapshot"}</span>
+            <span class="sub">{template.type === "base" ? "built-in image" : "captured from a capsule"}</span>
           </th>
           <td class="wide-only">
             {template.vcpus === null || template.memoryMb === null ? (
@@ -58,6 +63,7 @@ function TemplateTable({ templates, onStart, onDelete }: TableProps) {
             )}
           </td>
           <td>{size(template.sizeBytes)}</td>
+          <td>{count(uses.get(template.name)?.length ?? 0, "capsule")}</td>
           <td class="wide-only">
             <Time at={template.createdAt} />
           </td>
