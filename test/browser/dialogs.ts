@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Locator, Page } from "playwright-core";
 import type { TestCapsule } from "../client.ts";
+import { inspect } from "./axe.ts";
 import { deadline, service, Visitor } from "./browser.ts";
 
 interface Opening {
@@ -36,6 +37,7 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
     { at: "#/capsules", button: `Pause ${id}`, ...pause },
     { at: "#/capsules", button: `Destroy ${id}`, ...destroy },
     { at: `${page}/details`, button: "Pause", ...pause },
+    { at: `${page}/details`, button: "Stop", focus: "Stop", enter: `POST /v1/capsules/${id}/stop` },
     { at: `${page}/details`, button: "Snapshot", focus: "Template name", enter: "POST /v1/snapshots", isTyped: true },
     { at: `${page}/details`, button: "Destroy", ...destroy },
     {
@@ -121,20 +123,101 @@ async function nameOfFocused(page: Page): Promise<string> {
   });
 }
 
-test("no dialog is cut off, and Enter sends what was typed or destroys nothing", deadline, async () => {
-  const template = "for-dialogs";
+interface Place {
+  at: string;
+  button: string;
+  /** A box to tick before. */
+  tick?: string;
+  /** A button in the dialog that opens the one to look at. */
+  next?: string;
+}
+
+/** Every dialog from every place, and those that more than one step opens. */
+function allPlaces(places: Places): Place[] {
+  const { id } = places.capsule;
+  return [
+    ...openings(places),
+    { at: "#/capsules", tick: `Choose ${id}`, button: "Destroy 1" },
+    { at: `#/capsules/${id}/files`, button: "file .bashrc", next: "Edit" },
+  ];
+}
+
+const lights = [
+  { width: 1280, height: 800, colorScheme: "light" },
+  { width: 390, height: 844, colorScheme: "dark" },
+] as const;
+
+/** Faults of an open dialog: parts beyond the window, the focus elsewhere, and what axe finds. */
+async function faults(page: Page, dialog: Locator): Promise<string[]> {
+  const wrong: string[] = [];
+  for (const { colorScheme, ...size } of lights) {
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    const found = await dialog.evaluate((element) => {
+      const { left, top, right, bottom } = element.getBoundingClientRect();
+      const isInside = left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+      const hasFocus = element.contains(document.activeElement);
+      return [
+        ...(isInside ? [] : [`it reaches from ${left}, ${top} to ${right}, ${bottom}`]),
+        ...(hasFocus ? [] : [`the focus is on <${document.activeElement?.tagName}>`]),
+      ];
+    });
+    wrong.push(...[...found, ...(await inspect(page, "dialog"))].map((each) => `${size.width} px: ${each}`));
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  return wrong;
+}
+
+/** Something of each kind that a dialog is about. */
+async function furnish(template: string, keyName: string) {
   const source = await service().capsule();
   await service().expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: template } });
-  await using capsule = await service().capsule();
+  const capsule = await service().capsule();
   const { json: sleep } = await capsule.exec({ cmd: "sleep", args: ["1000"], background: true });
-  const { json: key } = await service().expect(201, "POST", "/v1/keys", { json: { name: "for dialogs" } });
-  const places = { capsule, pid: sleep.pid, template, key: "for dialogs" };
+  const { json: key } = await service().expect(201, "POST", "/v1/keys", { json: { name: keyName } });
+  const places: Places = { capsule, pid: sleep.pid, template, key: keyName };
+  const remove = async () => {
+    await capsule.destroy();
+    await service().expect(204, "DELETE", `/v1/snapshots/${template}`);
+    await service().expect(204, "DELETE", `/v1/keys/${key.id}`);
+  };
+  return { places, [Symbol.asyncDispose]: remove };
+}
+
+test("each dialog is inside the window, keeps the focus, and gives it back on Escape", deadline, async () => {
+  await using furnished = await furnish("to-look-at", "to look at");
+  await using visitor = await Visitor.signedIn("#/capsules", { viewport: { width: 1280, height: 800 } });
+  const { page } = visitor;
+  const dialog = page.getByRole("dialog");
+  const wrong: string[] = [];
+  for (const { at, tick, button, next } of allPlaces(furnished.places)) {
+    const said = (text: string) => void wrong.push(`${at}, ${next ?? button}: ${text}`);
+    await visitor.walksTo(at);
+    if (tick !== undefined) await page.getByRole("checkbox", { name: tick }).check();
+    const opener = page.getByRole("button", { name: button, exact: true });
+    await opener.press("Enter");
+    await dialog.waitFor();
+    if (next !== undefined) {
+      await dialog.getByRole("button", { name: next, exact: true }).press("Enter");
+      await dialog.filter({ hasText: "Save" }).waitFor();
+    }
+    (await faults(page, dialog)).forEach(said);
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    if (!(await opener.evaluate((element) => element === document.activeElement)))
+      said(`after Escape the focus is on ${(await nameOfFocused(page)).trim().slice(0, 80)}`);
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test("no dialog is cut off, and Enter sends what was typed or destroys nothing", deadline, async () => {
+  await using furnished = await furnish("for-dialogs", "for dialogs");
   await using visitor = await Visitor.signedIn("#/capsules", { viewport: { width: widths[0]!, height: 800 } });
   const { page } = visitor;
   const dialog = page.getByRole("dialog");
   const wrong: string[] = [];
   const refusals = await refuse(page);
-  for (const { at, button, focus, enter, confirm, isTyped } of openings(places)) {
+  for (const { at, button, focus, enter, confirm, isTyped } of openings(furnished.places)) {
     const said = (text: string) => void wrong.push(`${at}, ${button}: ${text}`);
     refusals.isOn = false;
     await visitor.walksTo(at);
@@ -167,8 +250,6 @@ test("no dialog is cut off, and Enter sends what was typed or destroys nothing",
     await dialog.waitFor({ state: "detached" });
   }
   assert.deepEqual(wrong, []);
-  await service().expect(204, "DELETE", `/v1/snapshots/${template}`);
-  await service().expect(204, "DELETE", `/v1/keys/${key.id}`);
 });
 
 test("a second Enter does not close the dialog that shows a new key once", deadline, async () => {

@@ -1,34 +1,9 @@
 /** Light and dark, wide and narrow, and for whom a screen is read out: every page by axe. */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { test } from "node:test";
-import type { Locator, Page } from "playwright-core";
+import type { Locator } from "playwright-core";
+import { inspect } from "./axe.ts";
 import { deadline, service, Visitor } from "./browser.ts";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-interface Violation {
-  id: string;
-  help: string;
-  nodes: { html: string; failureSummary?: string }[];
-}
-
-/** The violations that axe finds, one line for each element, and whether anything leaves the screen. */
-async function inspect(page: Page): Promise<string[]> {
-  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe);
-  const found = await page.evaluate(async () => {
-    const { axe } = window as unknown as { axe: { run: () => Promise<{ violations: Violation[] }> } };
-    return (await axe.run()).violations;
-  });
-  const wrong = found.flatMap(({ id, help, nodes }) =>
-    nodes.map(({ html, failureSummary }) => `${id}: ${help}: ${html.slice(0, 200)} ${failureSummary}`),
-  );
-  const { innerWidth, scrollWidth } = await page.evaluate(() => {
-    return { innerWidth, scrollWidth: document.documentElement.scrollWidth };
-  });
-  return scrollWidth > innerWidth ? [...wrong, `the page is ${scrollWidth} px wide`] : wrong;
-}
 
 const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 360, height: 740 } };
 
