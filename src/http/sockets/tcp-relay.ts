@@ -1,4 +1,7 @@
-/** The bytes of one connection to a port, between its client's WebSocket and the guest. Neither is read faster than the other reads. */
+/**
+ * The bytes of one connection to a port, between its client's WebSocket and the guest. Neither is read faster than the other reads.
+ * Bytes from the guest share the turns of the team's uploads (access/chunk-turns.ts).
+ */
 import type { Duplex } from "node:stream";
 import { ConnectionReset } from "../../agent/dial.ts";
 import { closeCodes } from "../../wire/errors.ts";
@@ -8,32 +11,46 @@ import type { Connection, ConnectionHandlers } from "./connection.ts";
 /** How often bytes that have moved are told as activity. */
 const activityMs = 1_000;
 
+export interface TcpRelayOptions {
+  connection: Connection;
+  guest: Duplex;
+  /** Resolves when so many bytes may be sent, or the client is gone; undefined: at once. */
+  enterTurn: (bytes: number) => Promise<void> | undefined;
+  /** Called at most once a second, after bytes have moved. */
+  onActivity: () => void;
+}
+
 export class TcpRelay implements ConnectionHandlers {
   readonly #connection: Connection;
   readonly #guest: Duplex;
+  readonly #enterTurn: TcpRelayOptions["enterTurn"];
+  /** Bytes of the guest wait for it. */
+  #turn: Promise<void> | undefined;
   readonly #activity: NodeJS.Timeout;
   #hasMoved = false;
   #isEnding = false;
   #isOver = false;
 
-  /** `onActivity` is called at most once a second, after bytes have moved. */
-  constructor(connection: Connection, guest: Duplex, onActivity: () => void) {
+  constructor({ connection, guest, enterTurn, onActivity }: TcpRelayOptions) {
     this.#connection = connection;
     this.#guest = guest;
+    this.#enterTurn = enterTurn;
     this.#activity = setInterval(() => {
       if (!this.#hasMoved) return;
       this.#hasMoved = false;
       onActivity();
     }, activityMs);
     guest.on("data", (bytes: Buffer) => this.#fromGuest(bytes));
-    guest.on("end", () => {
-      connection.sendData(endMessage);
-      this.#settle();
-    });
-    guest.on("finish", () => this.#settle());
+    guest.on("end", () =>
+      this.#behindBytes(() => {
+        connection.sendData(endMessage);
+        this.#settle();
+      }),
+    );
+    guest.on("finish", () => this.#behindBytes(() => this.#settle()));
     guest.on("drain", () => connection.resume());
-    guest.on("error", (error) => this.#failed(error));
-    guest.on("close", () => this.#failed(undefined));
+    guest.on("error", (error) => this.#behindBytes(() => this.#failed(error)));
+    guest.on("close", () => this.#behindBytes(() => this.#failed(undefined)));
   }
 
   onText(text: string): void {
@@ -61,10 +78,33 @@ export class TcpRelay implements ConnectionHandlers {
 
   #fromGuest(bytes: Buffer): void {
     this.#hasMoved = true;
+    const turn = this.#enterTurn(bytes.length);
+    if (turn === undefined) {
+      this.#send(bytes);
+      return;
+    }
+    this.#guest.pause();
+    this.#turn = turn.then(() => {
+      this.#turn = undefined;
+      this.#send(bytes);
+    });
+  }
+
+  #send(bytes: Buffer): void {
     this.#connection.sendData(bytes);
-    if (!this.#connection.isBehind || this.#isOver) return;
+    if (this.#isOver) return;
+    if (!this.#connection.isBehind) {
+      this.#guest.resume();
+      return;
+    }
     this.#guest.pause();
     this.#connection.onceDrained(() => this.#guest.resume());
+  }
+
+  /** Calls `next` behind the bytes that wait for their turn; at once, if none do. */
+  #behindBytes(next: () => void): void {
+    if (this.#turn === undefined) next();
+    else void this.#turn.then(next);
   }
 
   /** Both directions have ended. */

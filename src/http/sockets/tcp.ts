@@ -12,7 +12,7 @@ import { socketMessages } from "./upgrades.ts";
 
 export const tcpSocketSection: Section = { chapter: "Ports", register };
 
-function register(app: App, { services: { capsules, audit }, ports, sockets }: RouteContext): void {
+function register(app: App, { services: { capsules, audit }, ports, sockets, chunkTurns }: RouteContext): void {
   app.get(
     "/capsules/:id/ports/:port/tcp",
     {
@@ -50,7 +50,9 @@ function register(app: App, { services: { capsules, audit }, ports, sockets }: R
             throw new CapsuleError("agent_error", `the server on port ${params.port} reset the connection`);
           const connection = sockets.accept(request, reply, params.id, { silent: true });
           recordStart(audit, request, params.port);
-          connection.handle(new TcpRelay(connection, guest, () => noteActivity(identity.teamId, params.id)));
+          const enterTurn = (bytes: number) => chunkTurns.enter(identity.teamId, bytes, request.raw.socket);
+          const onActivity = () => noteActivity(identity.teamId, params.id);
+          connection.handle(new TcpRelay({ connection, guest, enterTurn, onActivity }));
           await connection.closed;
         } finally {
           guest.destroy();
