@@ -176,6 +176,7 @@ function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<Ser
     trustProxy: config.trustProxy,
     corsOrigins: config.corsOrigins,
     portDomain: config.portDomain,
+    port: config.port,
     drainMs: config.drainMs,
     keepAliveMs: config.keepAliveSec * 1_000,
     web: config.web ?? join(config.dataDir, "web"),

@@ -1,7 +1,7 @@
 /** The rules of access to the ports of capsules, and the secrets under which tokens for them are signed. */
 import { EventEmitter } from "node:events";
 import type { PortRows } from "../db/port-rows.ts";
-import { decodePolicy, noNetwork } from "../network/policy.ts";
+import { decodePolicy, type NetworkPolicy, noNetwork } from "../network/policy.ts";
 import { newPortSecret } from "../network/port-tokens.ts";
 import type { CapsuleStore } from "./store.ts";
 
@@ -35,6 +35,13 @@ export class Networks {
       hostHeader,
       secret: row.secret === null ? null : Buffer.from(row.secret),
     };
+  }
+
+  /** Throws CapsuleError("not_found"), and another error where the row's cannot be read. */
+  policy(teamId: string, id: string): NetworkPolicy {
+    const policy = decodePolicy(this.#store.require(teamId, id).network);
+    if (policy === undefined) throw new Error(`the network of capsule ${id} cannot be read`);
+    return policy;
   }
 
   /** The secret that tokens are signed under. The first call makes it. Throws CapsuleError("not_found"). */

@@ -22,6 +22,7 @@ import { ReceiveBudget } from "./access/receive-budget.ts";
 import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
+import { CapsuleBodies } from "./capsule-bodies.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
@@ -67,6 +68,8 @@ export interface ServerOptions {
   corsOrigins?: readonly string[];
   /** Below which ports have their URLs. Default: localhost. */
   portDomain?: PortDomain;
+  /** The port in them as long as it does not listen. */
+  port?: number;
   /** undefined: no TLS. */
   certificate?: Certificate | undefined;
   /** Time for requests in progress to end when the server closes. */
@@ -82,6 +85,7 @@ export interface ServerOptions {
 const headersMaxBytes = 16 * 1024;
 const requestIdBytes = 16;
 const defaultKeepAliveMs = 3_660_000;
+const defaultPort = 8_080;
 const defaultStallMs = 120_000;
 
 /**
@@ -245,7 +249,7 @@ function registerRoutes(
   options: ServerOptions,
   { connections, received, proxy, ...access }: Access,
 ): void {
-  const { limits, metrics, web } = options;
+  const { limits, metrics, web, certificate, portDomain = { host: "localhost" } } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
@@ -263,6 +267,9 @@ function registerRoutes(
     lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),
     sockets,
+    bodies: new CapsuleBodies(app.server, {
+      ...{ domain: portDomain, hasTls: certificate !== undefined, port: options.port ?? defaultPort },
+    }),
     metrics,
     web,
   });

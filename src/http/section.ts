@@ -9,6 +9,7 @@ import type { OneTimeTokens } from "./access/one-time-tokens.ts";
 import type { PortPlaces } from "./access/port-places.ts";
 import type { SignedUrls } from "./access/signed-urls.ts";
 import type { TeamTurns } from "./access/team-turns.ts";
+import type { CapsuleBodies } from "./capsule-bodies.ts";
 import type { ListAnswers } from "./list-answers.ts";
 import type { ServedMetrics } from "./metrics.ts";
 import type { App, Chapter } from "./route.ts";
@@ -42,6 +43,7 @@ export interface RouteContext {
   sockets: Sockets;
   /** For bodies that a handler reads itself. */
   chunkTurns: ChunkTurns;
+  bodies: CapsuleBodies;
   /** undefined: no metrics. */
   metrics: ServedMetrics | undefined;
   /** Folder of the built dashboard; may be missing. */

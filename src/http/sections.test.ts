@@ -56,7 +56,8 @@ test("routes declare which audit entries are on disk before the answer, and whic
   assert.deepEqual([...durable].sort(), [
     ...["capsule.create", "capsule.destroy", "capsule.pause", "capsule.resume", "capsule.start", "capsule.stop"],
     "capsule.update",
-    ...["key.create", "key.revoke", "sign-in", "sign-in-link.create", "template.create", "template.delete"],
+    ...["key.create", "key.revoke", "network.update", "port.revoke"],
+    ...["sign-in", "sign-in-link.create", "template.create", "template.delete"],
   ]);
   assert.deepEqual([...reads].sort(), [
     "file.archive",

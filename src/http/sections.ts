@@ -16,6 +16,7 @@ import { fileUrlSection } from "./routes/files/url.ts";
 import { fileWritesSection } from "./routes/files/write.ts";
 import { keysSection } from "./routes/keys.ts";
 import { metricsSection } from "./routes/metrics.ts";
+import { networkSection } from "./routes/network.ts";
 import { dashboardSection, referenceSection, sdkSection } from "./routes/pages.ts";
 import { portsSection } from "./routes/ports.ts";
 import { processesSection } from "./routes/processes.ts";
@@ -49,6 +50,7 @@ const v1: readonly Section[] = [
   ptySocketSection,
   watchSocketSection,
   portsSection,
+  networkSection,
   tcpSocketSection,
   signInSection,
   limitsSection,

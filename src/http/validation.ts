@@ -6,12 +6,13 @@
 import type { FastifySchemaCompiler } from "fastify";
 import type { TSchema } from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
+import { withoutChecked } from "../wire/schema.ts";
 import { compileCheck, dropNulls } from "../wire/validation.ts";
 
 const partNames: Record<string, string> = { body: "body", querystring: "query", params: "path", headers: "headers" };
 
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart = "body" }) => {
-  const check = compileCheck(schema);
+  const check = compileCheck(withoutChecked(schema));
   const lists = httpPart === "querystring" ? fieldsOf(schema, "array") : [];
   const numbers = httpPart === "querystring" ? fieldsOf(schema, "integer") : [];
   return (input: unknown) => {

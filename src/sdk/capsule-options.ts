@@ -1,5 +1,8 @@
 /** The options of a change and of a listing, and policies, which a new capsule has too. */
-import type { CapsuleStatus, DeadlineAction } from "./resources.ts";
+import { snakeKeys } from "./key-case.ts";
+import { refuseUnknown } from "./options.ts";
+import type { CapsuleStatus, DeadlineAction, Egress } from "./resources.ts";
+import type { CallOptions, Request } from "./transport.ts";
 
 /** Changes of a capsule without a request. */
 export interface CapsulePolicies {
@@ -17,6 +20,20 @@ export interface CapsulePolicies {
   autoResume?: boolean;
 }
 
+/** Fields that are left out get their defaults. */
+export interface NetworkOptions {
+  /** The destinations of the capsule. Default: `none`. Nothing goes out in this release, whatever it says. */
+  egress?: Egress;
+  /** Domains, `*.` and a domain, IPv4 addresses and ranges, each with `:port` or without. Default: none. */
+  allow?: readonly string[];
+  /** IPv4 addresses and ranges, each with `:port` or without; they go before `allow`. Default: none. */
+  deny?: readonly string[];
+  /** Ports whose URL asks for no key. Default: none. */
+  publicPorts?: readonly number[];
+  /** The Host that servers in the capsule see, such as `localhost:{port}`. Default, null: the client's. */
+  hostHeader?: string | null;
+}
+
 /** For `update`; fields that are left out stay. */
 export interface CapsuleChange extends CapsulePolicies {
   /** null takes the name away. */
@@ -32,6 +49,27 @@ export interface CapsuleConditions {
   labels?: Record<string, string>;
   template?: string;
   name?: string;
+}
+
+export function changeRequest(path: string, { name, labels, ...rest }: CapsuleChange): Request {
+  const { policies, ...unknown } = splitPolicies(rest);
+  refuseUnknown("update", unknown);
+  return { method: "PATCH", path, json: snakeKeys({ name, labels, ...policies }) };
+}
+
+export function listRequest({
+  status,
+  labels = {},
+  template,
+  name,
+  signal,
+  timeoutMs,
+  ...unknown
+}: CapsuleConditions & CallOptions): Request {
+  refuseUnknown("list", unknown);
+  const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  const query = { status: status === undefined ? undefined : [status].flat().join(","), label, template, name };
+  return { method: "GET", path: "/v1/capsules", query, signal, timeoutMs };
 }
 
 /** A part of a series of metrics. */

@@ -1,6 +1,13 @@
 /** One capsule: its fields, life cycle, commands, files and terminals. */
 import { BackgroundProcess } from "./background-process.ts";
-import { type CapsuleChange, type CapsuleConditions, type MetricOptions, splitPolicies } from "./capsule-options.ts";
+import {
+  type CapsuleChange,
+  type CapsuleConditions,
+  changeRequest,
+  listRequest,
+  type MetricOptions,
+  type NetworkOptions,
+} from "./capsule-options.ts";
 import { type CreateOptions, createOnce, onceOnly } from "./create.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import {
@@ -14,11 +21,21 @@ import {
 import { Files } from "./files.ts";
 import { held } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
+import { makePortUrl, readNetwork, replaceNetwork, revokePortUrls } from "./network.ts";
 import { checkArgs, refuseUnknown } from "./options.ts";
 import type { OutputStream } from "./output-stream.ts";
 import { PortConnection } from "./port-connection.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
-import type { CapsuleInfo, CapsuleMetric, CapsuleStatus, PortInfo, ProcessInfo, TemplateInfo } from "./resources.ts";
+import type {
+  CapsuleInfo,
+  CapsuleMetric,
+  CapsuleStatus,
+  NetworkState,
+  PortInfo,
+  PortUrl,
+  ProcessInfo,
+  TemplateInfo,
+} from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
 
 const waitMs = 180_000;
@@ -108,11 +125,7 @@ export class Capsule {
 
   /** Changes all of these fields or none, in any status. Throws `name_taken` when another capsule has the name. */
   async update(change: CapsuleChange, options: CallOptions = {}): Promise<this> {
-    const { name, labels, ...rest } = change;
-    const { policies, ...unknown } = splitPolicies(rest);
-    refuseUnknown("update", unknown);
-    const json = snakeKeys({ name, labels, ...policies });
-    return this.#become(await this.#transport.json({ method: "PATCH", path: this.#path, json, ...options }));
+    return this.#become(await this.#transport.json({ ...changeRequest(this.#path, change), ...options }));
   }
 
   /** Resolves when memory, processes and files are on disk, and its CPU and memory are free. */
@@ -145,8 +158,8 @@ export class Capsule {
 
   /** Its use of CPU, memory and disk, oldest first, in every status. Resumes nothing and is no activity. */
   async metrics({ since, step, ...options }: MetricOptions & CallOptions = {}): Promise<CapsuleMetric[]> {
-    const request = { method: "GET", path: `${this.#path}/metrics`, query: { since, step }, ...options } as const;
-    return camelKeys(await this.#transport.json(request));
+    const path = `${this.#path}/metrics`;
+    return camelKeys(await this.#transport.json({ method: "GET", path, query: { since, step }, ...options }));
   }
 
   /** Turns the capsule into a template and destroys it. Without a name the service generates one. */
@@ -155,9 +168,8 @@ export class Capsule {
     { overwrite, ...options }: { overwrite?: boolean } & CallOptions = {},
   ): Promise<TemplateInfo> {
     const query = { overwrite: overwrite === true ? true : undefined };
-    const json = { sandbox_id: this.id, name }; // the API's older name of a capsule
-    const request = { ...onceOnly("/v1/snapshots", json), query, ...slowly(options) };
-    return camelKeys(await this.#transport.json(request));
+    const asked = onceOnly("/v1/snapshots", { sandbox_id: this.id, name }); // the API's older name of a capsule
+    return camelKeys(await this.#transport.json({ ...asked, query, ...slowly(options) }));
   }
 
   /** Destroys the capsule, whatever its status. No error when it does not exist. */
@@ -174,7 +186,6 @@ export class Capsule {
   }
 
   // ---- Commands
-
   /**
    * Runs a command to its end, without a shell. Any exit code is a result; throws `timeout` when the command takes longer than
    * `timeoutSec`.
@@ -229,14 +240,34 @@ export class Capsule {
     return new BackgroundProcess(this.#transport, this.#path, selector);
   }
 
-  // ---- Terminals
+  // ---- Network
+  /** Its network, what holds of it, and what the capsule has tried to reach. */
+  network(options: CallOptions = {}): Promise<NetworkState> {
+    return readNetwork(this.#transport, this.#path, options);
+  }
 
+  /** Replaces the whole network, in any status. */
+  setNetwork(network: NetworkOptions, options: CallOptions = {}): Promise<NetworkState> {
+    return replaceNetwork(this.#transport, this.#path, network, options);
+  }
+
+  /** A link that opens one port without a key, for an hour by default. In any status; it resumes nothing. */
+  url(port: number, options: { expiresSec?: number } & CallOptions = {}): Promise<PortUrl> {
+    return makePortUrl(this.#transport, this.#path, port, options);
+  }
+
+  /** Ends all links to its ports. */
+  revokeUrls(options: CallOptions = {}): Promise<void> {
+    return revokePortUrls(this.#transport, this.#path, options);
+  }
+
+  // ---- Terminals
   /** Opens a terminal. Default command: `/bin/bash`. */
   async pty({ signal, reconnectMs, onState, ...start }: PtyOptions & PtyConnection = {}): Promise<Pty> {
     const { cmd: _, args = [], cols, rows, envs, cwd, user, tag, ...unknown } = start;
     refuseUnknown("pty", unknown);
     checkArgs("pty", args);
-    const first = { type: "start" as const, ...start };
+    const first = { type: "start", ...start } as const;
     return await Pty.open(this.#transport, `${this.#path}/pty`, first, { signal, reconnectMs, onState });
   }
 
@@ -277,20 +308,17 @@ export class Capsule {
   }
 }
 
-/** `Capsule.create` and `Client.create` are this, with a transport of their own. */
+/** As `Capsule.create`. */
 export function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
   return createOnce(transport, options, (info) => new Capsule(transport, info.id, info));
 }
 
 export async function listCapsules(
   transport: Transport,
-  { status, labels = {}, template, name, signal, timeoutMs, ...unknown }: CapsuleConditions & CallOptions,
+  conditions: CapsuleConditions & CallOptions,
 ): Promise<Capsule[]> {
-  refuseUnknown("list", unknown);
-  const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-  const query = { status: status === undefined ? undefined : [status].flat().join(","), label, template, name };
-  const request = { method: "GET", path: "/v1/capsules", query, signal, timeoutMs } as const;
-  return (await transport.json<{ id: string }[]>(request)).map((info) => new Capsule(transport, info.id, info));
+  const infos = await transport.json<{ id: string }[]>(listRequest(conditions));
+  return infos.map((info) => new Capsule(transport, info.id, info));
 }
 
 /** Requests that write memory to disk or read it back may take longer than others. */

@@ -86,6 +86,51 @@ test("policies go as the API has them, in a create and in a change", async () =>
   assert.deepEqual([made.info.onTimeout, made.info.expiresAt, made.info.autoResume], ["destroy", null, true]);
 });
 
+test("a network and links to ports go and come as the API has them", async () => {
+  const asked: [string, string, unknown][] = [];
+  const answers = {
+    POST: {
+      id,
+      status: "running",
+      network: { host_header: null },
+      port_url: "p",
+      url: "u",
+      token: "t",
+      expires_at: "e",
+    },
+    GET: { public_ports: [1], counters: { bytes_out: 0 } },
+    PUT: { public_ports: [80], inject: [{ host: "a", headers: { X_Key: null } }] },
+  };
+  const recording: typeof fetch = async (input, init) => {
+    const method = init?.method ?? "";
+    asked.push([method, String(input).slice(url.length), init?.body && JSON.parse(String(init.body))]);
+    return method === "DELETE" ? new Response(null, { status: 204 }) : Response.json(answers[method as "GET"]);
+  };
+  const client = new Client({ url, apiKey: "k", fetch: recording });
+  const network = { egress: "allowlist", allow: ["a"], deny: ["1.1.1.1"], publicPorts: [80], hostHeader: "b" } as const;
+  const sent = { egress: "allowlist", allow: ["a"], deny: ["1.1.1.1"], public_ports: [80], host_header: "b" };
+  const made = await client.create({ network, wait: false });
+  assert.deepEqual([made.info.network.hostHeader, made.info.portUrl], [null, "p"]);
+  const state = await made.network();
+  assert.deepEqual([state.publicPorts, state.counters.bytesOut], [[1], 0]);
+  assert.deepEqual((await made.setNetwork(network)).inject, [{ host: "a", headers: { X_Key: null } }]);
+  await made.setNetwork({});
+  const { url: link, token, expiresAt } = await made.url(8_000, { expiresSec: 60 });
+  assert.deepEqual([link, token, expiresAt], ["u", "t", "e"]);
+  await made.url(8_000);
+  await made.revokeUrls();
+  const path = `/v1/capsules/${id}`;
+  assert.deepEqual(asked, [
+    ["POST", "/v1/capsules", { network: sent }],
+    ["GET", `${path}/network`, undefined],
+    ["PUT", `${path}/network`, sent],
+    ["PUT", `${path}/network`, {}],
+    ["POST", `${path}/ports/8000/url`, { expires_sec: 60 }],
+    ["POST", `${path}/ports/8000/url`, {}],
+    ["DELETE", `${path}/ports/tokens`, undefined],
+  ]);
+});
+
 test("names, labels and conditions go as the API has them, and labels keep their keys", async () => {
   const asked: [string, string, unknown][] = [];
   const labels = { my_key: "a", otherKey: "b" };

@@ -1,5 +1,5 @@
 /** The creation of a capsule, which leaves nothing behind when it fails. */
-import { type CapsulePolicies, splitPolicies } from "./capsule-options.ts";
+import { type CapsulePolicies, type NetworkOptions, splitPolicies } from "./capsule-options.ts";
 import { snakeKeys } from "./key-case.ts";
 import { refuseUnknown } from "./options.ts";
 import type { CallOptions, Request, Transport } from "./transport.ts";
@@ -19,6 +19,8 @@ export interface CreateOptions extends CapsulePolicies {
   memoryMb?: number;
   /** MiB. Default: the template's, which is the least. */
   diskMb?: number;
+  /** Its destinations, and its public ports. */
+  network?: NetworkOptions;
   /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
   wait?: boolean;
   /**
@@ -52,6 +54,7 @@ export async function createOnce<Handle extends Made>(
     vcpus,
     memoryMb,
     diskMb,
+    network,
     wait = true,
     idempotencyKey,
     signal,
@@ -60,7 +63,7 @@ export async function createOnce<Handle extends Made>(
   const { policies, ...unknown } = splitPolicies(rest);
   refuseUnknown("create", unknown);
   signal?.throwIfAborted();
-  const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, diskMb, ...policies });
+  const json = snakeKeys({ name, labels, envs, template, vcpus, memoryMb, diskMb, network, ...policies });
   const sent = { isUnsure: false };
   const request = { ...onceOnly("/v1/capsules", json, idempotencyKey), sent };
   const ask = async (call: CallOptions) => handleOf(await transport.json<{ id: string }>({ ...request, ...call }));

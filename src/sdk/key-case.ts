@@ -1,6 +1,6 @@
 /** Converts names between the API (`memory_mb`) and JavaScript (`memoryMb`). */
 
-/** A copy in which the keys of all objects, however deep, are camelCase, but for those of labels and variables. */
+/** A copy in which the keys of all objects, however deep, are camelCase, but for those of labels, variables and headers. */
 export function camelKeys<T>(value: unknown): T {
   return withKeys(value, (key) => key.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())) as T;
 }
@@ -11,7 +11,7 @@ export function snakeKeys<T>(value: unknown): T {
 }
 
 /** Fields whose keys are a client's own and stay as they are. */
-const opaque = new Set(["labels", "envs"]);
+const opaque = new Set(["labels", "envs", "headers"]);
 
 function withKeys(value: unknown, rename: (key: string) => string): unknown {
   if (Array.isArray(value)) return value.map((each) => withKeys(each, rename));

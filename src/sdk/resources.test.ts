@@ -8,6 +8,7 @@ import type { Key, NewKey, Session } from "../wire/credentials.ts";
 import type { FileEntry } from "../wire/file.ts";
 import type { Health } from "../wire/health.ts";
 import type { Limits } from "../wire/limits.ts";
+import type { NetworkState, PortUrl } from "../wire/network.ts";
 import type { Port } from "../wire/port.ts";
 import type { Process } from "../wire/process.ts";
 import type { Template } from "../wire/template.ts";
@@ -15,7 +16,11 @@ import { camelKeys, snakeKeys } from "./key-case.ts";
 import type * as sdk from "./resources.ts";
 
 type Camel<Key> = Key extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : Key;
-type CamelKeys<T> = { [Key in keyof T as Camel<Key>]: T[Key] };
+type CamelKeys<T> = T extends (infer Item)[]
+  ? CamelKeys<Item>[]
+  : T extends object
+    ? { [Key in keyof T as Camel<Key>]: CamelKeys<T[Key]> }
+    : T;
 type Keeps<Wire extends Promise, Promise> = [Wire, Promise];
 export type Promises = [
   Keeps<CamelKeys<Capsule>, sdk.CapsuleInfo>,
@@ -23,6 +28,8 @@ export type Promises = [
   Keeps<CamelKeys<FileEntry>, sdk.FileEntry>,
   Keeps<CamelKeys<Process>, sdk.ProcessInfo>,
   Keeps<CamelKeys<Port>, sdk.PortInfo>,
+  Keeps<CamelKeys<NetworkState>, sdk.NetworkState>,
+  Keeps<CamelKeys<PortUrl>, sdk.PortUrl>,
   Keeps<CamelKeys<Key>, sdk.KeyInfo>,
   Keeps<CamelKeys<Static<typeof NewKey>>, sdk.NewKey>,
   Keeps<CamelKeys<Static<typeof Session>>, sdk.SessionInfo>,

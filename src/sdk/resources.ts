@@ -8,6 +8,24 @@ export type CapsuleStatus = "pending" | "starting" | "running" | "paused" | "sto
 /** Effect of a deadline on a running capsule. */
 export type DeadlineAction = "pause" | "destroy";
 
+/** The destinations of a capsule: none, those that `allow` names, every public address. */
+export type Egress = "none" | "allowlist" | "public";
+
+/** The network of a capsule as it was asked for. Nothing goes out in this release, whatever it says. */
+export interface NetworkInfo {
+  egress: Egress;
+  /** Domains, `*.` and a domain, IPv4 addresses and ranges, each with `:port` or without. */
+  allow: string[];
+  /** IPv4 addresses and ranges, each with `:port` or without; they go before `allow`. */
+  deny: string[];
+  /** Ports whose URL asks for no key. */
+  publicPorts: number[];
+  /** The Host that servers in the capsule see, such as `localhost:{port}`; null: the client's. */
+  hostHeader: string | null;
+  /** Always empty in this release. */
+  inject: { host: string; headers: Record<string, null> }[];
+}
+
 /** Times are ISO 8601, UTC, with milliseconds. */
 export interface CapsuleInfo {
   /** `cl-…`; never reused. */
@@ -37,6 +55,9 @@ export interface CapsuleInfo {
   retentionSec: number;
   /** Calls that need it running resume it. */
   autoResume: boolean;
+  network: NetworkInfo;
+  /** The URL of each of its ports, with `{port}` in the port's place. */
+  portUrl: string;
   createdAt: string;
   /** Last change of status. */
   lastUpdated: string;
@@ -125,6 +146,40 @@ export interface ProcessInfo {
   kind?: "exec" | "pty" | "other";
 }
 
+/** The network of a capsule, and what became of it. */
+export interface NetworkState extends NetworkInfo {
+  /** The rules that hold, by those of the operator too. */
+  effective: { egress: Egress; allow: string[]; deny: string[] };
+  counters: {
+    connectionsOpen: number;
+    connectionsTotal: number;
+    deniedTotal: number;
+    bytesOut: number;
+    bytesIn: number;
+  };
+  /** Connections of the capsule, newest last. */
+  recent: {
+    at: string;
+    verdict: "allowed" | "denied" | "failed";
+    reason: string;
+    host?: string;
+    address?: string;
+    port?: number;
+    count: number;
+  }[];
+  /** The capsule has no way out, whatever its policy. */
+  unsupported: boolean;
+}
+
+/** A link to a port. */
+export interface PortUrl {
+  /** With the token in it: opens the port in a browser. */
+  url: string;
+  /** For the header `X-Capsule-Token`. */
+  token: string;
+  expiresAt: string;
+}
+
 /** A TCP socket on which a server in the capsule listens. */
 export interface PortInfo {
   port: number;
@@ -134,10 +189,10 @@ export interface PortInfo {
   pid: number | null;
   /** First word of the process's command line; empty where `pid` is null. */
   cmd: string;
-  /** Always false: there are no URLs of ports yet. */
+  /** Whether `url` asks for no key. */
   public: boolean;
-  /** Always null: there are no URLs of ports yet. */
-  url: string | null;
+  /** For HTTP; `connect` reaches any server. */
+  url: string;
 }
 
 export interface KeyInfo {

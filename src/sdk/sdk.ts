@@ -16,7 +16,13 @@ export {
   type ProcessResult,
 } from "./background-process.ts";
 export { Capsule } from "./capsule.ts";
-export type { CapsuleChange, CapsuleConditions, CapsulePolicies, MetricOptions } from "./capsule-options.ts";
+export type {
+  CapsuleChange,
+  CapsuleConditions,
+  CapsulePolicies,
+  MetricOptions,
+  NetworkOptions,
+} from "./capsule-options.ts";
 export { Client, Keys, Templates } from "./client.ts";
 export type { CreateOptions } from "./create.ts";
 export {
@@ -50,12 +56,16 @@ export type {
   CapsuleMetric,
   CapsuleStatus,
   DeadlineAction,
+  Egress,
   FileEntry,
   HealthInfo,
   KeyInfo,
   LimitInfo,
+  NetworkInfo,
+  NetworkState,
   NewKey,
   PortInfo,
+  PortUrl,
   ProcessInfo,
   ServiceEvent,
   SessionInfo,

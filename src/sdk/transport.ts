@@ -47,7 +47,7 @@ export interface CallOptions {
 }
 
 export interface Request extends CallOptions {
-  method: "GET" | "POST" | "PATCH" | "DELETE";
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** From `/v1` on. */
   path: string;
   /** A list is sent as the same parameter several times. */

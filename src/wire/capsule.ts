@@ -2,7 +2,8 @@
 import Type, { type Static } from "typebox";
 import { capsuleNamePattern, createDefaults, policyDefaults } from "./defaults.ts";
 import type { Limits } from "./limits.ts";
-import { Environment, Nullable, Text, Timestamp } from "./schema.ts";
+import { Network, NetworkBody } from "./network.ts";
+import { checkedByRoute, Environment, Nullable, Text, Timestamp } from "./schema.ts";
 
 export const capsuleStatuses = ["pending", "starting", "running", "paused", "stopped", "error"] as const;
 export type CapsuleStatus = (typeof capsuleStatuses)[number];
@@ -51,6 +52,8 @@ export const Capsule = Type.Object(
       description: "Seconds in paused, stopped or error after which it is destroyed; 0: never.",
     }),
     auto_resume: Type.Boolean({ description: "Whether requests that need it running resume it." }),
+    network: Network,
+    port_url: Type.String({ description: "The URL of each of its ports, with `{port}` in the port's place." }),
     created_at: Timestamp,
     last_updated: Type.String({ ...Timestamp, description: "Last change of status." }),
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),
@@ -103,6 +106,7 @@ export function CreateCapsuleBody(limits: Limits) {
       lifetime_sec: limits.lifetime_default_sec,
       retention_sec: limits.retention_default_sec,
     }),
+    network: checkedByRoute(Type.Optional(NetworkBody(limits))),
   });
 }
 

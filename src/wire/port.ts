@@ -23,12 +23,8 @@ export const Port = Type.Object(
     address: Type.String({ description: "An IPv4 or IPv6 address of the capsule; `0.0.0.0` and `::` are all." }),
     pid: Nullable(Type.Integer({ description: "null: the process was not found, or is not the capsule's own." })),
     cmd: Type.String({ description: "First word of the process's command line; empty where `pid` is null." }),
-    public: Type.Boolean({
-      description: "Whether `url` asks for no key. Always false: there are no URLs of ports yet.",
-    }),
-    url: Nullable(
-      Type.String({ description: "Always null: there are no URLs of ports yet; `ports/{port}/tcp` connects." }),
-    ),
+    public: Type.Boolean({ description: "Whether `url` asks for no key: `public_ports` of the network has it." }),
+    url: Type.String({ format: "uri", description: "For HTTP; `ports/{port}/tcp` connects to any server." }),
   },
   { title: "Port" },
 );

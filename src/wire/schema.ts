@@ -12,6 +12,22 @@ export function Text(options: TSchemaOptions & { minLength?: number; maxLength?:
   return Type.String({ pattern: "^[^\\u0000\\ud800-\\udfff]*$", ...options });
 }
 
+const isChecked = Symbol("checked by its route");
+
+/** A schema for the description only: the route checks the value, whatever it is. */
+export function checkedByRoute<const T extends TSchema>(schema: T): T {
+  return Object.assign(schema, { [isChecked]: true });
+}
+
+/** Without the parts that routes check: the body itself, or fields of it. */
+export function withoutChecked(schema: TSchema): TSchema {
+  if (isChecked in schema) return {};
+  const { properties } = schema as { properties?: Record<string, TSchema> };
+  if (properties === undefined) return schema;
+  const kept = Object.entries(properties).map(([name, field]) => [name, isChecked in field ? {} : field]);
+  return { ...schema, properties: Object.fromEntries(kept) } as TSchema;
+}
+
 export const Timestamp = Type.String({ format: "date-time", description: "ISO 8601, UTC, milliseconds, Z." });
 
 /** Environment variables. No `=` and no NUL can stand in a name. */

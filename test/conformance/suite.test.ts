@@ -27,6 +27,7 @@ import * as keptOutput from "./sections/kept-output.ts";
 import * as keys from "./sections/keys.ts";
 import * as lifecycle from "./sections/lifecycle.ts";
 import * as metrics from "./sections/metrics.ts";
+import * as network from "./sections/network.ts";
 import * as operation from "./sections/operation.ts";
 import * as ports from "./sections/ports.ts";
 import * as processes from "./sections/processes.ts";
@@ -72,6 +73,7 @@ const sections = [
   deadlines,
   autoResume,
   ports,
+  network,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
 /** A server at CAPSULE_URL may have other clients. */

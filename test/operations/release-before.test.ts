@@ -101,8 +101,12 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
       retention_sec: 0,
       auto_resume: false,
       disk_mb: 4_096,
+      network: { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] },
     };
-    const capsulesNow = capsules.map((capsule: object) => ({ ...capsule, name: null, labels: {}, ...added }));
+    const portUrl = (id: string) => server.url.replace("127.0.0.1", `{port}-${id}.localhost`);
+    const capsulesNow = capsules.map((capsule: { id: string }) => ({
+      ...{ ...capsule, name: null, labels: {}, ...added, port_url: portUrl(capsule.id) },
+    }));
     assert.deepEqual(await seen(client), [capsulesNow, ...others], "as before, with the fields that are new");
     await client.as(made.valid).expect(200, "GET", "/v1/limits");
     await client.as(made.revoked).expect(401, "GET", "/v1/limits");

@@ -28,6 +28,8 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
     onExpiry: "destroy",
     retentionSec: 0,
     autoResume: false,
+    network: { egress: "none", allow: [], deny: [], publicPorts: [], hostHeader: null, inject: [] },
+    portUrl: `http://{port}-${id}.localhost:8080`,
   };
 }
 

@@ -97,6 +97,11 @@ describe("the audit log", () => {
     await doing(["file.url", id, "GET /root/e", 200], "POST", `${path}/files/url`, { json: { path: "/root/e" } });
     await doing(["file.watch", id, "/root", 400], "GET", `${path}/files/watch?path=/root`); // no WebSocket
     await doing(["port.connect", id, "80", 502], "GET", `${path}/ports/80/tcp`); // nothing listens
+    await doing(["port.url", id, "80", 200], "POST", `${path}/ports/80/url`, { json: { expires_sec: 60 } });
+    await doing(["port.revoke", id, null, 204], "DELETE", `${path}/ports/tokens`);
+    const network = { json: { deny: ["1.1.1.1"], egress: "public", other: 1 } };
+    await doing(["network.update", id, "egress, deny", 200], "PUT", `${path}/network`, network);
+    await doing(["network.update", id, "deny", 400], "PUT", `${path}/network`, { json: { deny: [secret] } });
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
     const change = { json: { name: "web", labels: {}, other: 1 } };
     await doing(["capsule.update", id, "name, labels", 200], "PATCH", path, change);

@@ -4,6 +4,7 @@ import { Api, keys } from "../../../test/api.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { CapsuleError, statusOf } from "../../wire/errors.ts";
 
+const noNetwork = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
 const iso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 describe("POST /v1/capsules", () => {
@@ -17,7 +18,7 @@ describe("POST /v1/capsules", () => {
       assert.equal(status, 201);
       assert.match(capsule.id, /^cl-[0-9a-z]{25}$/);
       assert.deepEqual(
-        { ...capsule, id: "", created_at: "", last_updated: "" },
+        { ...capsule, id: "", port_url: "", created_at: "", last_updated: "" },
         {
           id: "",
           name: null,
@@ -34,6 +35,8 @@ describe("POST /v1/capsules", () => {
           on_expiry: "destroy",
           retention_sec: 0,
           auto_resume: false,
+          network: noNetwork,
+          port_url: "",
           created_at: "",
           last_updated: "",
           started_at: null,
@@ -41,6 +44,7 @@ describe("POST /v1/capsules", () => {
           error_reason: null,
         },
       );
+      assert.equal(capsule.port_url, `http://{port}-${capsule.id}.localhost:8080`);
       assert.match(capsule.created_at, iso);
     }
   });
@@ -79,9 +83,10 @@ describe("POST /v1/capsules", () => {
     const sizes = { vcpus: null, memory_mb: null, disk_mb: null };
     const json = { ...sizes, template: null, timeout_sec: null, name: null, labels: null, envs: null };
     const nulls = (await api.call("POST", "/v1/capsules", { json })).json;
-    const { id, created_at, last_updated, ...plain } = (await api.call("POST", "/v1/capsules", { json: {} })).json;
+    const made = (await api.call("POST", "/v1/capsules", { json: {} })).json;
+    const { id: _, port_url: __, created_at: ___, last_updated: ____, ...plain } = made;
     assert.deepEqual({ ...nulls, ...plain }, nulls);
-    assert.deepEqual(Object.keys({ id, created_at, last_updated, ...plain }).toSorted(), Object.keys(nulls).toSorted());
+    assert.deepEqual(Object.keys(made).toSorted(), Object.keys(nulls).toSorted());
   });
 
   for (const body of ["{", "[]", "null", '"text"', "NaN", '{"vcpus":NaN}', "{}{}", "\ufeff{}", '{"a":"\u0000"}']) {

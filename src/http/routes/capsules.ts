@@ -2,6 +2,7 @@
 import Type, { type Static } from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
 import type { PolicyChange } from "../../capsules/settings.ts";
+import { parseNetwork } from "../../network/policy.ts";
 import {
   Capsule,
   CapsuleList,
@@ -23,7 +24,6 @@ import { keptAnswer } from "../idempotency.ts";
 import { JsonListing } from "../large-answer.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
-import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export const capsulesSection: Section = { chapter: "Capsules", register };
 
@@ -34,7 +34,7 @@ function register(app: App, context: RouteContext): void {
   changeRoutes(app, context);
 }
 
-function createRoute(app: App, { services: { capsules }, limits, turns }: RouteContext): void {
+function createRoute(app: App, { services: { capsules }, bodies, limits, turns }: RouteContext): void {
   app.post(
     "/capsules",
     {
@@ -42,7 +42,7 @@ function createRoute(app: App, { services: { capsules }, limits, turns }: RouteC
         audit: { action: "capsule.create", durable: true },
         idempotent: true,
         headers: ["Idempotent-Replayed"],
-        refuses: ["not_found", "conflict", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
+        refuses: ["not_found", "forbidden", "conflict", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: {
         operationId: "createCapsule",
@@ -76,23 +76,24 @@ function createRoute(app: App, { services: { capsules }, limits, turns }: RouteC
         ...policiesOf(body),
         lifetimeSec: body.lifetime_sec ?? limits.lifetime_default_sec,
         retentionSec: body.retention_sec ?? limits.retention_default_sec,
+        network: body.network === undefined ? undefined : parseNetwork(body.network, limits),
       };
-      const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(capsuleBody(view)));
+      const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(bodies.of(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
-      if (query.wait === undefined) return reply.send(capsuleBody(capsule));
+      if (query.wait === undefined) return reply.send(bodies.of(capsule));
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
       const waited = await kept.unlessRefused(async () => {
         const view = await capsules.wait(identity.teamId, capsule.id, "running", timeoutMs, requestSignal(reply));
         await enterTurnAgain(turns, request);
         return view();
       });
-      kept.replace(capsuleBody(waited));
-      return reply.send(capsuleBody(waited));
+      kept.replace(bodies.of(waited));
+      return reply.send(bodies.of(waited));
     },
   );
 }
 
-function readRoutes(app: App, { services: { capsules }, limits, lists, answers, turns }: RouteContext): void {
+function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, answers, turns }: RouteContext): void {
   app.get(
     "/capsules",
     {
@@ -110,7 +111,7 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers, 
       const before = cursor === undefined ? undefined : placeOf(cursor, conditions);
       const charge = answers.open(identity.teamId);
       onClosed(reply, () => charge.release());
-      const listing = new JsonListing(undefined, charge, capsuleBody);
+      const listing = new JsonListing(undefined, charge, (view: CapsuleView) => bodies.of(view));
       const end = await lists.fill(reply, listing, capsules.find(identity.teamId, conditions, { limit, before }));
       if (end !== undefined) reply.header("x-next-cursor", cursorOf(end, conditions));
       return listing.send(reply);
@@ -132,14 +133,14 @@ function readRoutes(app: App, { services: { capsules }, limits, lists, answers, 
     (request, reply) => {
       const { identity, params, query } = request;
       if (query.wait === undefined) {
-        reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
+        reply.send(bodies.of(capsules.get(identity.teamId, params.id)));
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
       const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
       return waited.then(async (view) => {
         await enterTurnAgain(turns, request);
-        return capsuleBody(view());
+        return bodies.of(view());
       });
     },
   );
@@ -151,7 +152,7 @@ const settable = [
   ...["on_timeout", "lifetime_sec", "on_expiry", "retention_sec", "auto_resume"],
 ] as (keyof Static<ReturnType<typeof UpdateCapsuleBody>>)[];
 
-function updateRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+function updateRoute(app: App, { services: { capsules }, bodies, limits }: RouteContext): void {
   app.patch(
     "/capsules/:id",
     {
@@ -173,7 +174,7 @@ function updateRoute(app: App, { services: { capsules }, limits }: RouteContext)
       const { identity, params, body } = request;
       const { name, labels } = body;
       addAuditDetails(request, { subject: settable.filter((field) => body[field] !== undefined).join(", ") });
-      return capsuleBody(
+      return bodies.of(
         capsules.update(identity.teamId, params.id, {
           ...(name === undefined ? {} : { name }),
           ...(labels === undefined ? {} : { labels }),
@@ -192,7 +193,7 @@ const changes = {
   start: "Start a stopped capsule, or one in error that has its disk, from its disk",
 };
 
-function changeRoutes(app: App, { services: { capsules } }: RouteContext): void {
+function changeRoutes(app: App, { services: { capsules }, bodies }: RouteContext): void {
   app.delete(
     "/capsules/:id",
     {
@@ -226,7 +227,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
           response: { 200: Capsule },
         },
       },
-      async ({ identity, params }) => capsuleBody(await capsules[action](identity.teamId, params.id)),
+      async ({ identity, params }) => bodies.of(await capsules[action](identity.teamId, params.id)),
     );
   }
 
@@ -255,30 +256,5 @@ function policiesOf(body: Static<ReturnType<typeof UpdateCapsuleBody>>): PolicyC
     onExpiry: body.on_expiry,
     retentionSec: body.retention_sec,
     autoResume: body.auto_resume,
-  };
-}
-
-export function capsuleBody(view: CapsuleView): Capsule {
-  return {
-    id: view.id,
-    name: view.name,
-    labels: view.labels,
-    status: view.status,
-    template: view.template,
-    vcpus: view.vcpus,
-    memory_mb: view.memoryMb,
-    disk_mb: view.diskMb,
-    timeout_sec: view.timeoutSec,
-    on_timeout: view.onTimeout,
-    lifetime_sec: view.lifetimeSec,
-    expires_at: timestampOrNull(view.expiresAt),
-    on_expiry: view.onExpiry,
-    retention_sec: view.retentionSec,
-    auto_resume: view.autoResume,
-    created_at: timestamp(view.createdAt),
-    last_updated: timestamp(view.lastUpdated),
-    started_at: timestampOrNull(view.startedAt),
-    last_active_at: timestampOrNull(view.lastActiveAt),
-    error_reason: view.errorReason,
   };
 }

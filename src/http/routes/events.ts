@@ -5,7 +5,6 @@ import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event
 import { EventFeed } from "../event-feed.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
-import { capsuleBody } from "./capsules.ts";
 import { templateBody } from "./snapshots.ts";
 
 const heartbeatMs = 15_000;
@@ -13,12 +12,12 @@ const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({
 
 export const eventsSection: Section = { chapter: "Service", register };
 
-function register(app: App, { services: { teams, capsules, templates } }: RouteContext): void {
+function register(app: App, { services: { teams, capsules, templates }, bodies }: RouteContext): void {
   const feed = new EventFeed();
   const unsubscribes = [
     capsules.onChange((teamId, id, view) => {
       if (view === undefined) feed.publish(teamId, "capsule-removed", () => ({ id }));
-      else feed.publish(teamId, "capsule", () => capsuleBody(view));
+      else feed.publish(teamId, "capsule", () => bodies.of(view));
     }),
     templates.onChange((teamId, name, view) => {
       if (view === undefined) feed.publish(teamId, "template-removed", () => ({ name }));

@@ -1,5 +1,4 @@
 /** Lists the servers in a capsule. */
-import type { GuestPort } from "../../agent/network-verbs.ts";
 import { type Port, PortList } from "../../wire/port.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { TeamSemaphore } from "../access/in-flight.ts";
@@ -12,7 +11,7 @@ export const portListsMax = 8;
 
 export const portsSection: Section = { chapter: "Ports", register };
 
-function register(app: App, { services: { capsules } }: RouteContext): void {
+function register(app: App, { services: { capsules }, bodies }: RouteContext): void {
   const semaphore = new TeamSemaphore(portListsMax);
   app.get(
     "/capsules/:id/ports",
@@ -33,13 +32,18 @@ function register(app: App, { services: { capsules } }: RouteContext): void {
     async ({ identity, params }, reply) => {
       const leave = await semaphore.acquire(identity.teamId, requestSignal(reply));
       onClosed(reply, leave);
-      return await capsules.use(identity.teamId, params.id, "portList", async (agent) =>
-        (await agent.ports(requestSignal(reply, guestReplyMs))).map(portBody),
-      );
+      const { id } = params;
+      return await capsules.use(identity.teamId, id, "portList", async (agent) => {
+        const listening = await agent.ports(requestSignal(reply, guestReplyMs));
+        const isPublic = new Set(capsules.portAccess(id)?.publicPorts);
+        const urls = bodies.portUrl(id);
+        return listening.map(
+          ({ port, address, pid, cmd }): Port => ({
+            ...{ port, address, pid: pid ?? null, cmd },
+            ...{ public: isPublic.has(port), url: urls.replace("{port}", String(port)) },
+          }),
+        );
+      });
     },
   );
-}
-
-function portBody({ port, address, pid, cmd }: GuestPort): Port {
-  return { port, address, pid: pid ?? null, cmd, public: false, url: null };
 }

@@ -81,10 +81,13 @@ export const ports = section(import.meta, "ports", () => {
     const { json } = await client.expect(200, "GET", `${capsule.path}/ports`);
     const pid = json[0].pid;
     assert.ok(Number.isInteger(pid) && pid > 1);
-    const rest = { address: "127.0.0.1", pid, cmd: "python3", public: false, url: null };
+    const rest = { address: "127.0.0.1", pid, cmd: "python3", public: false };
+    const { json: info } = await client.expect(200, "GET", capsule.path);
     assert.deepEqual(
       json,
-      [echoPort, talkerPort, resetPort].map((port) => ({ port, ...rest })),
+      [echoPort, talkerPort, resetPort].map((port) => ({
+        ...{ port, ...rest, url: info.port_url.replace("{port}", String(port)) },
+      })),
     );
   });
 
