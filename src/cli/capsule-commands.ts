@@ -1,6 +1,7 @@
 /** Rows of the command table that make, list, change and end capsules. */
 import { createDefaults } from "../wire/defaults.ts";
 import type { Command, Commands } from "./command.ts";
+import { networkOptions } from "./network-commands.ts";
 import { commandOptions } from "./process-commands.ts";
 
 const capsules = () => import("./capsules.ts");
@@ -19,6 +20,7 @@ const createOptions: Command["options"] = {
   "on-expiry": { value: "ACTION", meaning: "what the end of its lifetime does: destroy (the default) or pause" },
   retention: { value: "TIME", meaning: "destroy it after this time in paused, stopped or error" },
   "auto-resume": { meaning: "once paused, exec, shell, cp and the like resume it" },
+  ...networkOptions,
 };
 
 export const capsuleCommands: Commands = {
@@ -26,7 +28,7 @@ export const capsuleCommands: Commands = {
     usage:
       "[TEMPLATE] [--name NAME] [--label KEY=VALUE]… [-e NAME=VALUE]… [--vcpus N] [--memory SIZE] [--disk SIZE] [--timeout TIME] " +
       "[--on-timeout pause|destroy] [--lifetime TIME] [--on-expiry pause|destroy] [--retention TIME] [--auto-resume] " +
-      "[--no-wait]",
+      "[--egress EGRESS] [--allow DEST]… [--deny DEST]… [--public-port PORT]… [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     details: "A TIME is seconds, or 90s, 5m, 2h, 7d; 0 is none. The defaults are the service's, see capsule limits.",
     options: {

@@ -10,6 +10,7 @@ import type {
 import { type Call, secondsIn, UsageError } from "./command.ts";
 import { environment } from "./exec.ts";
 import { exitCodes, report } from "./failures.ts";
+import { networkOptionsOf } from "./network.ts";
 import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
 import { startingSlowly, Waiting } from "./waiting.ts";
@@ -41,6 +42,7 @@ export function createOptions(call: Call): CreateOptions {
     vcpus: call.number("vcpus"),
     memoryMb: call.mebibytes("memory"),
     diskMb: call.mebibytes("disk"),
+    network: networkOptionsOf(call),
     ...policiesOf(call),
   };
   return {

@@ -1,5 +1,19 @@
-/** Rows of the command table about connections to capsules. */
-import type { Commands } from "./command.ts";
+/** Rows of the command table about the network of capsules and connections to them. */
+import type { Command, Commands } from "./command.ts";
+
+const module = () => import("./network.ts");
+
+/** `create`, `run` and `network` take these. */
+export const networkOptions: Command["options"] = {
+  egress: { value: "EGRESS", meaning: "what it may reach: none (the default), allowlist or public" },
+  allow: {
+    value: "DEST",
+    isList: true,
+    meaning: "what allowlist reaches: a domain, *.domain, IPv4 address or range, or DEST:PORT",
+  },
+  deny: { value: "DEST", isList: true, meaning: "an IPv4 address or range that it never reaches, or DEST:PORT" },
+  "public-port": { value: "PORT", isList: true, meaning: "a port whose URL asks for no key" },
+};
 
 export const networkCommands: Commands = {
   ports: {
@@ -9,7 +23,39 @@ export const networkCommands: Commands = {
     words: [1, 1],
     completes: "capsule",
     examples: [["capsule ports ID", "TCP only; the capsule must run"]],
-    load: async () => (await import("./processes.ts")).ports,
+    load: async () => (await module()).ports,
+  },
+  network: {
+    usage: "ID [--egress EGRESS] [--allow DEST]… [--deny DEST]… [--public-port PORT]…",
+    meaning: "show or replace the network of a capsule",
+    details:
+      "With an option the whole network is replaced: what is left out gets its default. In this release nothing goes out of a capsule, " +
+      "whatever its egress; the policy is checked and kept.",
+    options: networkOptions,
+    words: [1, 1],
+    completes: "capsule",
+    examples: [
+      ["capsule network ID", "what was asked for, and what is in effect"],
+      ["capsule network ID --public-port 8000", "anybody may open that port's URL"],
+      ["capsule network ID --egress none", "every port asks for a key or a link's token again"],
+    ],
+    load: async () => (await module()).network,
+  },
+  url: {
+    usage: "ID PORT [--open] [--expires TIME]",
+    meaning: "print a link that opens a port of a capsule without a key",
+    details: "For web servers. The link works for an hour, or for TIME; it is made whatever the capsule's status.",
+    options: {
+      open: { meaning: "open it in a browser, too" },
+      expires: { value: "TIME", meaning: "life of the link: seconds, or 90s, 5m, 2h, 7d; default: 1h" },
+    },
+    words: [2, 2],
+    completes: "capsule",
+    examples: [
+      ["capsule url ID 8000", "for a colleague"],
+      ["capsule url ID 8000 --open --expires 7d", "a week, and at once in a browser"],
+    ],
+    load: async () => (await module()).url,
   },
   forward: {
     usage: "ID [BIND:][LOCAL:]PORT… | --stdio ID PORT",

@@ -1,4 +1,4 @@
-/** Processes of a capsule: ps, ports, kill, logs. */
+/** Processes of a capsule: ps, kill, logs. */
 import { type BackgroundProcess, hasCode, type KeptOutput, type OutputStream } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes } from "./failures.ts";
@@ -18,22 +18,6 @@ export async function ps(call: Call): Promise<number> {
       [cmd, ...args].join(" "),
     ]);
     await printLine(table(["PID", "USER", "KIND", "TAG", "COMMAND"], rows, process.stdout.columns));
-  }
-  return exitCodes.done;
-}
-
-export async function ports(call: Call): Promise<number> {
-  const capsule = await capsuleBy(await call.client(), call.words[0]!);
-  const listening = await capsule.ports();
-  if (call.isJson) await printJson(listening);
-  else {
-    const rows = listening.map(({ port, address, pid, cmd }) => [
-      String(port),
-      address,
-      String(pid ?? "-"),
-      cmd || "-",
-    ]);
-    await printLine(table(["PORT", "ADDRESS", "PID", "COMMAND"], rows, process.stdout.columns));
   }
   return exitCodes.done;
 }
