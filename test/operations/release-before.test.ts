@@ -12,6 +12,11 @@ import { buildReleaseBefore, missingHistory, type Release, releaseBefore, upgrad
 /** Every VM is a capsule's. */
 const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 
+/** Stack and `task_struct`. */
+const kernelKibOfThread = 16 + 8;
+/** Beyond the agent of the release before, in a fresh capsule. */
+const agentGrowthMaxKib = 64;
+
 /** State that must survive: a file on the disk, and the memory of a process. */
 interface Left {
   file: string;
@@ -41,8 +46,20 @@ function isOfRelease({ pid }: Server): boolean {
   return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(releaseBefore);
 }
 
+/** KiB of the guest's memory that its agent holds: its file, which lies in memory, its own pages, and its threads in the kernel. */
+async function agentMemory(capsule: TestCapsule): Promise<number> {
+  const read =
+    "stat -Lc %s /proc/1/exe; ls /proc/1/task | wc -l; sed -n 's/^Anonymous: *\\([0-9]*\\) kB$/\\1/p' /proc/1/smaps_rollup";
+  const [fileBytes, threads, ownKib] = (await capsule.sh(read)).split("\n").map(Number);
+  assert.ok(fileBytes && threads && ownKib, "the agent's file, threads and pages are told");
+  return fileBytes / 1024 + ownKib + threads * kernelKibOfThread;
+}
+
 /** Makes one capsule in each status, a template and two keys. */
 async function makeAll(client: Client) {
+  const fresh = await client.capsule();
+  const agentKib = await agentMemory(fresh);
+  await fresh.destroy();
   const paused = await client.capsule({ timeout_sec: 3_600 });
   const inPaused = await leave(paused, "of-the-paused");
   await paused.pause();
@@ -58,7 +75,17 @@ async function makeAll(client: Client) {
   const makeKey = async (name: string) => (await client.expect(201, "POST", "/v1/keys", { json: { name } })).json;
   const [valid, revoked] = [await makeKey("valid"), await makeKey("revoked")];
   await client.expect(204, "DELETE", `/v1/keys/${revoked.id}`);
-  return { paused, inPaused, inTemplate, stopped, running, inRunning, valid: valid.key, revoked: revoked.key };
+  return {
+    agentKib,
+    paused,
+    inPaused,
+    inTemplate,
+    stopped,
+    running,
+    inRunning,
+    valid: valid.key,
+    revoked: revoked.key,
+  };
 }
 
 async function seen(client: Client) {
@@ -137,6 +164,8 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await pauseAndResume(fromTemplate);
     assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template, and paused");
     await using anew = await client.capsule();
+    const grownKib = (await agentMemory(anew)) - made.agentKib;
+    assert.ok(grownKib <= agentGrowthMaxKib, `the agent holds ${grownKib} KiB more than that of the release before`);
     assert.equal(await anew.sh("echo made anew"), "made anew");
 
     for (const id of [paused.id, running.id, fromTemplate.id, made.stopped.id]) await client.known(id).destroy();

@@ -1,5 +1,6 @@
 //! The best-effort part of WAKE: the identity files and the clock chip. It runs on a thread of its own, for which WAKE waits
-//! at most 2 s, since a file that root has put in their place may block for ever.
+//! at most 2 s, since a file that root has put in their place may block for ever. The thread ends with its work: a thread
+//! that waits holds 30 KiB of the guest's memory.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,15 +17,23 @@ const STACK_BYTES: usize = 128 * 1024;
 struct State {
     /// The latest; one that the thread has not begun is replaced.
     order: Option<Names>,
+    /// The thread runs.
+    is_working: bool,
     given: u64,
     done: u64,
     problems: Vec<String>,
 }
 
-#[derive(Default)]
+struct Tools {
+    files: IdentityFiles,
+    chip: Option<ClockChip>,
+}
+
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by the thread while it works.
+    tools: Mutex<Tools>,
 }
 
 impl Shared {
@@ -40,12 +49,14 @@ pub struct BestEffort {
 }
 
 impl BestEffort {
-    pub fn start(files: IdentityFiles, chip: Option<ClockChip>) -> std::io::Result<BestEffort> {
-        let shared = Arc::new(Shared::default());
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        let own = shared.clone();
-        thread.spawn(move || work(&own, files, chip.as_ref()))?;
-        Ok(BestEffort { shared })
+    pub fn new(files: IdentityFiles, chip: Option<ClockChip>) -> BestEffort {
+        BestEffort {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                changed: Condvar::new(),
+                tools: Mutex::new(Tools { files, chip }),
+            }),
+        }
     }
 
     /// Returns a sentence for each thing that could not be done, or not in time.
@@ -54,7 +65,14 @@ impl BestEffort {
         state.given += 1;
         state.order = Some(names);
         let number = state.given;
-        self.shared.changed.notify_all();
+        if !state.is_working {
+            if let Err(error) = self.start() {
+                state.order = None;
+                let why = reason(&error);
+                return vec![format!("the files in /etc cannot be looked at: {why}")];
+            }
+            state.is_working = true;
+        }
         let (mut state, timeout) = self
             .shared
             .changed
@@ -66,29 +84,40 @@ impl BestEffort {
         }
         std::mem::take(&mut state.problems)
     }
+
+    fn start(&self) -> std::io::Result<()> {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let shared = self.shared.clone();
+        thread.spawn(move || work(&shared)).map(drop)
+    }
 }
 
-fn work(shared: &Shared, mut files: IdentityFiles, chip: Option<&ClockChip>) {
+fn work(shared: &Shared) {
+    let mut tools = shared
+        .tools
+        .lock()
+        .unwrap_or_else(|poison| poison.into_inner());
     let mut state = shared.state();
-    loop {
-        let Some(names) = state.order.take() else {
-            state = shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poison| poison.into_inner());
-            continue;
-        };
+    while let Some(names) = state.order.take() {
         let number = state.given;
         drop(state);
-        let mut problems = Vec::new();
-        if let Some(Err(error)) = chip.map(ClockChip::set) {
-            let why = reason(&error);
-            problems.push(format!("the clock chip cannot be set: {why}"));
-        }
-        problems.extend(files.update(&names));
+        let problems = tools.work(&names);
         state = shared.state();
         state.done = number;
         state.problems = problems;
         shared.changed.notify_all();
+    }
+    state.is_working = false;
+}
+
+impl Tools {
+    fn work(&mut self, names: &Names) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(Err(error)) = self.chip.as_ref().map(ClockChip::set) {
+            let why = reason(&error);
+            problems.push(format!("the clock chip cannot be set: {why}"));
+        }
+        problems.extend(self.files.update(names));
+        problems
     }
 }

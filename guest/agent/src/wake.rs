@@ -85,10 +85,10 @@ impl WakeState {
             }
             Mode::Socket { root, .. } => (None, root.as_deref(), None),
         };
-        let best_effort = root.map(|root| BestEffort::start(IdentityFiles::below(root), chip));
+        let best_effort = root.map(|root| BestEffort::new(IdentityFiles::below(root), chip));
         Ok(WakeState {
             machine,
-            best_effort: best_effort.transpose()?,
+            best_effort,
             start_times: StartTimes::new(),
         })
     }
