@@ -9,6 +9,7 @@ import type { Logger } from "pino";
 import type { PortDomain } from "../network/port-domain.ts";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
+import { AnswerTurns } from "./access/answer-turns.ts";
 import { Authentication } from "./access/authentication.ts";
 import { ChunkTurns } from "./access/chunk-turns.ts";
 import { ConnectionLimit } from "./access/connection-limit.ts";
@@ -134,7 +135,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
     const { raw, ip, routeOptions } = request;
     if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);
   };
-  const [turns, received] = [new TeamTurns(), options.received ?? new ReceiveBudget()];
+  const [turns, answerTurns] = [new TeamTurns(), new AnswerTurns()];
+  const received = options.received ?? new ReceiveBudget();
   const [chunkTurns, ports] = [new ChunkTurns(), new PortPlaces(limits)];
   const hosts = new PortHosts(options.portDomain?.host ?? "localhost");
   const app: App = fastify({
@@ -174,11 +176,12 @@ export function buildServer(services: Services, options: ServerOptions): App {
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, { maxBytes: limits.body_max_bytes, turns, received });
   takeTurns(app, turns);
+  answerTurns.attachTo(app);
   nameIgnoredFields(app);
   describeApi(app, version);
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
-  const access = { authentication, tickets, signedUrls, inFlight, connections, turns, received };
+  const access = { authentication, tickets, signedUrls, inFlight, connections, turns, answerTurns, received };
   registerRoutes(app, services, options, { ...access, chunkTurns, ports, proxy });
   return app;
 }
@@ -235,7 +238,15 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
   });
 }
 
-type Shared = "authentication" | "tickets" | "signedUrls" | "inFlight" | "turns" | "chunkTurns" | "ports";
+type Shared =
+  | "authentication"
+  | "tickets"
+  | "signedUrls"
+  | "inFlight"
+  | "turns"
+  | "answerTurns"
+  | "chunkTurns"
+  | "ports";
 interface Access extends Pick<RouteContext, Shared> {
   connections: ConnectionLimit;
   received: ReceiveBudget;

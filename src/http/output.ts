@@ -18,6 +18,11 @@ export class Output {
     this.#stderr = new KeptBytes(maxBytes);
   }
 
+  /** The length of both streams. */
+  get bytes(): number {
+    return this.#stdout.length + this.#stderr.length;
+  }
+
   /** Copies what it keeps. Throws CapsuleError("no_capacity"). */
   add(channel: "stdout" | "stderr", chunk: Uint8Array): void {
     this.#charge.add((channel === "stdout" ? this.#stdout : this.#stderr).add(chunk));
@@ -94,6 +99,10 @@ class KeptBytes {
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
+  }
+
+  get length(): number {
+    return this.#bytes.length;
   }
 
   /** Returns how many bytes the kept ones add to a JSON string. */

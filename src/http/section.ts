@@ -1,6 +1,7 @@
 /** A section of the API: routes that belong together, in a file of `routes` or `sockets`. sections.ts lists them all. */
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import type { AnswerBudget } from "./access/answer-budget.ts";
+import type { AnswerTurns } from "./access/answer-turns.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { ChunkTurns } from "./access/chunk-turns.ts";
 import type { InFlightLimiter, TeamSemaphore } from "./access/in-flight.ts";
@@ -32,6 +33,7 @@ export interface RouteContext {
   isLocal: IsLocal;
   authentication: Authentication;
   turns: TeamTurns;
+  answerTurns: AnswerTurns;
   /** One-time tickets of WebSockets. */
   tickets: OneTimeTokens;
   signedUrls: SignedUrls;

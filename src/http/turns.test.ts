@@ -7,6 +7,7 @@ import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
 import { countTurns } from "../../test/count-turns.ts";
 import { waitFor, within } from "../../test/wait-for.ts";
+import { answersPerTurn } from "./access/answer-turns.ts";
 
 const connections = 50;
 
@@ -130,4 +131,30 @@ test("requests that have waited for one status are answered one in a turn of the
   host.stopHanging();
   assert.deepEqual(new Set((await Promise.all(waits)).map((reply) => reply.json.status)), new Set(["running"]));
   assert.deepEqual([answered.length, new Set(answered).size], [20, 20]);
+});
+
+test("requests whose commands end together are answered 8 in a turn of their team, and another team's at once", async (t) => {
+  const api = new Api();
+  const turn = countTurns(t);
+  const answered = { red: [] as number[], blue: [] as number[] };
+  api.app.addHook("onSend", (request, _reply, _payload, done) => {
+    if (request.url.endsWith("/exec")) answered[request.identity.team as "red" | "blue"].push(turn());
+    done();
+  });
+  const runs = async (key: string, count: number) => {
+    const id = await api.capsule("running", key);
+    const answers = Array.from({ length: count }, () =>
+      api.call("POST", `/v1/capsules/${id}/exec`, { key, json: { cmd: "hang" } }),
+    );
+    await waitFor("all run", () => api.agent(id).runs.length === count);
+    return { answers, runs: api.agent(id).runs };
+  };
+  const [red, blue] = [await runs(keys.red, 30), await runs(keys.blue, 1)];
+  for (const run of [...red.runs, ...blue.runs]) run.exit(0);
+  const replies = await Promise.all([...red.answers, ...blue.answers]);
+  assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
+  const counts = [...Map.groupBy(answered.red, (at) => at).values()];
+  assert.equal(answered.red.length, 30);
+  assert.equal(Math.max(...counts.map((each) => each.length)), answersPerTurn);
+  assert.ok(answered.blue[0]! <= answered.red[answersPerTurn]!, `${answered.blue} ${answered.red}`);
 });

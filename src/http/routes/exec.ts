@@ -21,7 +21,7 @@ const refuses: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error", "time
 
 export const execSection: Section = { chapter: "Execution", register };
 
-function register(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
+function register(app: App, { services: { capsules }, limits, answers, answerTurns }: RouteContext): void {
   app.post(
     "/capsules/:id/exec",
     {
@@ -53,6 +53,7 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
           input,
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
+          enterTurn: (bytes) => answerTurns.enter(request, bytes),
         });
       });
       return send();
@@ -99,14 +100,20 @@ async function runInForeground(
   agent: ExecAgent,
   command: Command,
   reply: FastifyReply,
-  options: { timeoutSec: number; input: Buffer | undefined; output: Output },
+  options: {
+    timeoutSec: number;
+    input: Buffer | undefined;
+    output: Output;
+    enterTurn: (bytes: number) => Promise<void>;
+  },
 ): Promise<Send> {
-  const { timeoutSec, output } = options;
+  const { timeoutSec, output, enterTurn } = options;
   onClosed(reply, () => output.release());
   const outcome = await runForeground(agent, command, {
     ...options,
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
+  await enterTurn(output.bytes); // many commands can end at once
   const encoded = encodeOutput(output, outcome.hasTimedOut);
   return () =>
     outcome.hasTimedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
