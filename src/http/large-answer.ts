@@ -8,6 +8,7 @@ import type { FastifyReply } from "fastify";
 import type { ListingSink } from "../agent/agent.ts";
 import { ChunkBuffer } from "../agent/chunk-buffer.ts";
 import type { AnswerCharge } from "./access/answer-budget.ts";
+import { enterPieceTurn } from "./access/answer-turns.ts";
 
 export const jsonType = "application/json; charset=utf-8";
 /** An answer up to this size is sent in one piece. */
@@ -17,14 +18,16 @@ const wholeMaxBytes = 64 * 1024;
 export function sendPieces(reply: FastifyReply, bytes: number, pieces: Iterable<Buffer>): FastifyReply {
   reply.header("content-type", jsonType).header("content-length", bytes);
   if (bytes <= wholeMaxBytes) return reply.send(Buffer.concat([...pieces], bytes));
-  return reply.send(Readable.from(inTurns(pieces), { objectMode: false, highWaterMark: wholeMaxBytes }));
+  return reply.send(Readable.from(inTurns(reply, pieces), { objectMode: false, highWaterMark: wholeMaxBytes }));
 }
 
-async function* inTurns(pieces: Iterable<Buffer>): AsyncGenerator<Buffer> {
+async function* inTurns({ request }: FastifyReply, pieces: Iterable<Buffer>): AsyncGenerator<Buffer> {
   for (const piece of pieces) {
     yield piece;
     // A client on this machine can take a piece within the same turn of the event loop.
     await nextTurn();
+    // A team can have a thousand such clients.
+    await enterPieceTurn(request, piece.length);
   }
 }
 

@@ -7,7 +7,8 @@ import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
 import { countTurns } from "../../test/count-turns.ts";
 import { waitFor, within } from "../../test/wait-for.ts";
-import { answersPerTurn } from "./access/answer-turns.ts";
+import { answersPerTurn, sentBytesPerUnit } from "./access/answer-turns.ts";
+import { turnUnits } from "./access/message-turns.ts";
 
 const connections = 50;
 
@@ -157,4 +158,30 @@ test("requests whose commands end together are answered 8 in a turn of their tea
   assert.equal(answered.red.length, 30);
   assert.equal(Math.max(...counts.map((each) => each.length)), answersPerTurn);
   assert.ok(answered.blue[0]! <= answered.red[answersPerTurn]!, `${answered.blue} ${answered.red}`);
+});
+
+test("pieces of large answers of one team share its turns", async (t) => {
+  const api = new Api();
+  const turn = countTurns(t);
+  const id = await api.capsule();
+  const count = 60;
+  const answers = Array.from({ length: count }, () =>
+    api.call("POST", `/v1/capsules/${id}/exec`, { json: { cmd: "hang" } }),
+  );
+  await waitFor("all run", () => api.agent(id).runs.length === count);
+  const turns: number[] = [];
+  const { stringify } = JSON;
+  t.mock.method(JSON, "stringify", (value: unknown, ...rest: never[]) => {
+    if (typeof value === "string" && value.length > sentBytesPerUnit) turns.push(turn());
+    return stringify(value, ...rest);
+  });
+  for (const run of api.agent(id).runs) {
+    run.print("stdout", "x".repeat(400_000));
+    run.exit(0);
+  }
+  for (const { json } of await Promise.all(answers)) assert.equal(json.stdout.length, 400_000);
+  const counts = [...Map.groupBy(turns, (at) => at).values()];
+  assert.equal(turns.length, count * Math.floor(400_000 / (24 * 1024)));
+  const most = Math.max(...counts.map((each) => each.length));
+  assert.ok(most <= turnUnits / 2, `${most} pieces in a turn`);
 });

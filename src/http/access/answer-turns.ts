@@ -11,6 +11,13 @@ import { ownerOf } from "./team-turns.ts";
 export const answersPerTurn = 8;
 /** Output that is joined and looked through in the time of one unit. */
 const bytesPerUnit = 64 * 1024;
+/** Bytes of a large answer that are encoded and written in the time of one unit. */
+export const sentBytesPerUnit = 16 * 1024;
+/** Most pieces of a command's output; the piece before one can be a few characters. */
+const usualPieceBytes = 24 * 1024;
+
+/** The turns in which the answer to a request is sent. */
+const sending = new WeakMap<FastifyRequest, MessageTurns>();
 
 export class AnswerTurns {
   readonly #turns = new MessageTurns();
@@ -19,6 +26,7 @@ export class AnswerTurns {
   /** Call before hooks are added that cost something for each answer. */
   attachTo(app: App): void {
     app.addHook("onSend", (request, _reply, _payload, done) => {
+      sending.set(request, this.#turns);
       if (this.#entered.has(request)) done();
       else this.#enter(request, 0, () => done());
     });
@@ -34,4 +42,13 @@ export class AnswerTurns {
   #enter(request: FastifyRequest, bytes: number, next: () => void): void {
     this.#turns.enter(ownerOf(request).name, turnUnits / answersPerTurn + bytes / bytesPerUnit, undefined, next);
   }
+}
+
+/** Call behind each piece, of so many bytes, of a large answer: resolves when the next one may be made. */
+export function enterPieceTurn(request: FastifyRequest, bytes: number): Promise<void> {
+  const units = 1 + Math.max(bytes, usualPieceBytes) / sentBytesPerUnit;
+  return new Promise((resolve) => {
+    const turns = sending.get(request) as MessageTurns;
+    turns.enter(ownerOf(request).name, units, undefined, resolve);
+  });
 }
