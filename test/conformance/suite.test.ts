@@ -29,6 +29,7 @@ import * as lifecycle from "./sections/lifecycle.ts";
 import * as metrics from "./sections/metrics.ts";
 import * as network from "./sections/network.ts";
 import * as operation from "./sections/operation.ts";
+import * as portUrls from "./sections/port-urls.ts";
 import * as ports from "./sections/ports.ts";
 import * as processes from "./sections/processes.ts";
 import * as pty from "./sections/pty.ts";
@@ -74,6 +75,7 @@ const sections = [
   autoResume,
   ports,
   network,
+  portUrls,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
 /** A server at CAPSULE_URL may have other clients. */
