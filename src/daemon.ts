@@ -27,7 +27,7 @@ import { listen, passedSockets, requireFreePort } from "./http/listening.ts";
 import { describeError, StandardOutput } from "./http/log.ts";
 import type { App } from "./http/route.ts";
 import { TerminalLog } from "./http/terminal-log.ts";
-import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
+import { type Certificate, readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
 import { SecretKey } from "./secret.ts";
@@ -61,7 +61,8 @@ export interface Daemon {
 
 /** Starts the service. `progress` is called with each step that can take long. Throws when the data folder is in use. */
 export async function startDaemon(config: Config, progress: (step: string) => void): Promise<Daemon> {
-  const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
+  const certificates = readCertificates(config);
+  const { certificate } = certificates;
   requireSafeBinding(config.host, certificate !== undefined, config.plainHttp);
   process.umask(0o077); // files made from here on are readable by this user only
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
@@ -70,16 +71,32 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
   try {
     // Before the work of a start, which takes seconds.
     const host = passedSockets() > 0 ? config.host : await requireFreePort(config);
-    return await startLocked({ ...config, host }, certificate, lock, progress);
+    return await startLocked({ ...config, host }, certificates, lock, progress);
   } catch (error) {
     lock.release();
     throw error;
   }
 }
 
+interface Certificates {
+  /** undefined: no TLS. */
+  certificate: Certificate | undefined;
+  /** For the URLs of ports; undefined: the server's own. */
+  ofPorts: Certificate | undefined;
+}
+
+function readCertificates(config: Config): Certificates {
+  const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
+  const files = { certPath: config.portTlsCert, keyPath: config.portTlsKey };
+  const ofPorts = readCertificate(files, "CAPSULE_PORT_TLS");
+  if (ofPorts !== undefined && certificate === undefined)
+    throw new Error("CAPSULE_PORT_TLS_CERT is used beside CAPSULE_TLS_CERT: set that, with CAPSULE_TLS_KEY, too");
+  return { certificate, ofPorts };
+}
+
 async function startLocked(
   config: Config,
-  certificate: Certificate | undefined,
+  { certificate, ofPorts }: Certificates,
   lock: DataLock,
   progress: (step: string) => void,
 ): Promise<Daemon> {
@@ -115,6 +132,7 @@ async function startLocked(
     { teams, capsules, templates, idempotency, health: { state, reasons: () => machine.readiness.reasons() }, audit },
     { ...serverOptions(config, telemetry), logger: log, certificate },
   );
+  if (ofPorts !== undefined) useForPorts(app, config.portDomain.host, ofPorts);
   await service.recover();
   await service.retired.collect();
   const stopMaintenance = startMaintenance({ ...service, log });
@@ -127,8 +145,9 @@ async function startLocked(
     newKey,
     engine: state(),
     renewCertificate: () => {
-      const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
-      if (renewed !== undefined) renewCertificate(app, renewed);
+      const renewed = readCertificates(config);
+      if (renewed.certificate !== undefined) renewCertificate(app, renewed.certificate);
+      if (renewed.ofPorts !== undefined) useForPorts(app, config.portDomain.host, renewed.ofPorts);
     },
     async stop() {
       stopMaintenance();

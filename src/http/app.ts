@@ -138,7 +138,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const [turns, answerTurns] = [new TeamTurns(), new AnswerTurns()];
   const received = options.received ?? new ReceiveBudget();
   const [chunkTurns, ports] = [new ChunkTurns(), new PortPlaces(limits)];
-  const hosts = new PortHosts(options.portDomain?.host ?? "localhost");
+  const hosts = new PortHosts(portDomainOf(options));
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -225,6 +225,10 @@ function hasProxy({ trustProxy }: ServerOptions): boolean {
   return trustProxy === "loopback";
 }
 
+function portDomainOf({ portDomain }: ServerOptions): string {
+  return portDomain?.host ?? "localhost";
+}
+
 /** Where a proxy in front of the server decides the scheme and the port of the URLs of ports. */
 function outsideOf(domain: PortDomain | undefined) {
   return domain?.scheme === undefined ? undefined : { scheme: domain.scheme, port: domain.port };
@@ -281,6 +285,7 @@ function registerRoutes(
     bodies: new CapsuleBodies(app.server, {
       ...{ domain: portDomain, hasTls: certificate !== undefined, port: options.port ?? defaultPort },
     }),
+    portDomain: portDomain.host,
     metrics,
     web,
   });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { lookup } from "node:dns/promises";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { resolve } from "node:path";
@@ -90,6 +91,10 @@ for (const passed of [0, 1, 2]) {
       for (const socket of sockets) socket.close();
       const asked = passed === 0 ? [new URL(url).port] : ports.map(String);
       for (const port of asked) assert.equal(await (await fetch(`http://127.0.0.1:${port}/`)).text(), "served");
+      for (const { address, family } of passed === 0 ? await lookup("localhost", { all: true }) : []) {
+        const host = family === 6 ? `[${address}]` : address;
+        assert.equal(await (await fetch(`http://${host}:${asked[0]}/`)).text(), "served", address);
+      }
       if (passed > 0) assert.equal(new URL(url).port, String(ports[0]));
       child.stdin!.write("end\n");
       assert.deepEqual(await ended, [0, null]);

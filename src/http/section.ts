@@ -40,6 +40,8 @@ export interface RouteContext {
   inFlight: InFlightLimiter;
   /** Open connections to ports, through URLs and `/tcp`. */
   ports: PortPlaces;
+  /** The domain below which ports have their URLs. */
+  portDomain: string;
   /** Slots for archives that are compressed or decompressed. */
   gzipSlots: TeamSemaphore;
   sockets: Sockets;

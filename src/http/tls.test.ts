@@ -11,8 +11,9 @@ import { connect, type TLSSocket } from "node:tls";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../test/api.ts";
 import { steadyClock } from "../../test/fakes/steady-clock.ts";
+import { GuestServer, ok, PortUrls } from "../../test/port-urls.ts";
 import { waitFor } from "../../test/wait-for.ts";
-import { readCertificate, renewCertificate, requireSafeBinding } from "./tls.ts";
+import { readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./tls.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "tls-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -70,6 +71,41 @@ describe("TLS", () => {
     }
   });
 
+  test("names of ports have their own certificate, and links to them give a cookie for TLS alone", async () => {
+    const [first, second, third] = [make("own"), make("ports"), make("renewed")];
+    const api = new Api({}, { certificate: readCertificate(first) });
+    const urls = new PortUrls(api);
+    try {
+      await urls.listen();
+      useForPorts(api.app, "localhost", readCertificate(second)!);
+      const id = await api.capsule();
+      const server = GuestServer.answering(api, id, 80, ok);
+      const servername = `80-${id}.localhost`;
+      const ask = async (name: string, path: string, headers = {}) => {
+        const socket = connect({ host: "127.0.0.1", port: urls.port, servername: name, rejectUnauthorized: false });
+        await once(socket, "secureConnect");
+        const shown = String(socket.getPeerCertificate().subject.CN);
+        const lines = Object.entries({ host: name, connection: "close", ...headers }).map((each) => each.join(": "));
+        socket.write(`GET ${path} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
+        let text = "";
+        for await (const chunk of socket) text += chunk;
+        return { text, shown };
+      };
+      const token = urls.token(id, 80);
+      const link = await ask(servername, `/a?capsule_token=${token}`);
+      assert.equal(link.shown, "ports");
+      assert.match(link.text, new RegExp(`^Location: https://${servername}/a\\r$`, "m"));
+      assert.match(link.text, /^Set-Cookie: capsule_token=.*; HttpOnly; Secure; SameSite=None; Partitioned\r$/m);
+      assert.match((await ask(servername, "/", { "x-capsule-token": token })).text, /ok$/);
+      assert.match(server.heard[0] as string, /^X-Forwarded-Proto: https\r$/m);
+      assert.equal((await ask("localhost", "/healthz")).shown, "own");
+      useForPorts(api.app, "localhost", readCertificate(third)!);
+      assert.equal((await ask(servername, "/")).shown, "renewed");
+    } finally {
+      await urls.close();
+    }
+  });
+
   test("a client that is silent after the handshake is disconnected", async (t) => {
     const clock = steadyClock(t);
     const pair = make("silent");
@@ -94,7 +130,8 @@ describe("TLS", () => {
     const broken = join(folder, "broken.key");
     writeFileSync(broken, "-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n");
     assert.equal(readCertificate({ certPath: undefined, keyPath: undefined }), undefined);
-    assert.throws(() => readCertificate({ certPath, keyPath: undefined }), /both/);
+    assert.throws(() => readCertificate({ certPath, keyPath: undefined }), /both.* CAPSULE_TLS_CERT/);
+    assert.throws(() => readCertificate({ certPath, keyPath: undefined }, "CAPSULE_PORT_TLS"), /CAPSULE_PORT_TLS_KEY/);
     assert.throws(() => readCertificate({ certPath: join(folder, "none"), keyPath }), { code: "ENOENT" });
     assert.throws(
       () => readCertificate({ certPath, keyPath: broken }),

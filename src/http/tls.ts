@@ -16,11 +16,14 @@ export interface TlsFiles {
   keyPath: string | undefined;
 }
 
-/** undefined: no TLS. Throws when the files cannot be used; the message does not quote their content. */
-export function readCertificate({ certPath, keyPath }: TlsFiles): Certificate | undefined {
+/** undefined: no TLS. Throws when the files cannot be used; the message does not quote their content. `settings`: their first words. */
+export function readCertificate(
+  { certPath, keyPath }: TlsFiles,
+  settings: "CAPSULE_TLS" | "CAPSULE_PORT_TLS" = "CAPSULE_TLS",
+): Certificate | undefined {
   if (certPath === undefined && keyPath === undefined) return undefined;
   if (certPath === undefined || keyPath === undefined) {
-    throw new Error("TLS needs both files: set CAPSULE_TLS_CERT and CAPSULE_TLS_KEY, or neither");
+    throw new Error(`TLS needs both files: set ${settings}_CERT and ${settings}_KEY, or neither`);
   }
   const certificate = { cert: readFileSync(certPath), key: readFileSync(keyPath) };
   try {
@@ -35,6 +38,11 @@ export function readCertificate({ certPath, keyPath }: TlsFiles): Certificate | 
 /** New connections get the new certificate; open ones keep theirs. */
 export function renewCertificate(app: App, certificate: Certificate): void {
   (app.server as unknown as TlsServer).setSecureContext(certificate);
+}
+
+/** New connections to names below the domain get this certificate, once the server has one of its own. */
+export function useForPorts(app: App, domain: string, certificate: Certificate): void {
+  (app.server as unknown as TlsServer).addContext(`*.${domain}`, certificate);
 }
 
 /**

@@ -57,6 +57,20 @@ test("commands are counted while they run and after", async () => {
   assert.equal(await metric("capsule_execs_total"), 2);
 });
 
+test("requests at ports' URLs are counted by class of status, with their bytes and wakes", async () => {
+  const { metrics, metric } = fresh();
+  for (const status of [200, 204, 101, 502, undefined]) metrics.portRequestEnded(status);
+  metrics.portBytesMoved("in", 10);
+  metrics.portBytesMoved("out", 20);
+  metrics.portBytesMoved("out", 1);
+  metrics.portWoke();
+  const requests = (status: string) => metric(`capsule_network_port_requests_total{status="${status}"}`);
+  assert.deepEqual(await Promise.all(["2xx", "1xx", "5xx", "none"].map(requests)), [2, 1, 1, 1]);
+  assert.equal(await metric('capsule_network_port_bytes_total{direction="in"}'), 10);
+  assert.equal(await metric('capsule_network_port_bytes_total{direction="out"}'), 21);
+  assert.equal(await metric("capsule_network_wakes_total"), 1);
+});
+
 test("metrics of the machine and of the process are registered", async () => {
   const { metric } = fresh();
   assert.equal(await metric("capsule_vms"), 2);

@@ -40,6 +40,11 @@ export const ServiceState = Type.Object(
 );
 export type ServiceState = Static<typeof ServiceState>;
 
+const network = Type.Object(
+  { port_domain: Type.String({ description: "The domain below which ports have their URLs." }) },
+  { description: "The network of capsules." },
+);
+
 /** Clients without a key that are not on this machine are told `ready` only. */
 export const Health = Type.Object(
   {
@@ -47,10 +52,16 @@ export const Health = Type.Object(
     creates: Type.Optional(readiness.creates),
     reasons: Type.Optional(readiness.reasons),
     ...Type.Partial(ServiceState).properties,
+    network: Type.Optional(network),
   },
   { title: "Health", description: "With a key, and on this machine, all fields; otherwise ready alone." },
 );
 export type Health = Static<typeof Health>;
 
 /** The body for clients with a key and those on this machine. */
-export type FullHealth = ServiceState & { ready: boolean; creates: boolean; reasons: string[] };
+export type FullHealth = ServiceState & {
+  ready: boolean;
+  creates: boolean;
+  reasons: string[];
+  network: Static<typeof network>;
+};

@@ -8,7 +8,7 @@ export const healthSection: Section = { chapter: "Service", register: registerHe
 export const limitsSection: Section = { chapter: "Service", register: registerLimits };
 
 /** 200 while the service can make capsules, 503 while it cannot. */
-function registerHealth(app: App, { services: { health }, authentication, isLocal }: RouteContext): void {
+function registerHealth(app: App, { services: { health }, authentication, isLocal, portDomain }: RouteContext): void {
   app.get(
     "/healthz",
     {
@@ -19,7 +19,8 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
       const isKnown = isLocal(request) || authentication.hasKey(request);
       const reasons = await health.reasons();
       const ready = reasons.length === 0;
-      const body = isKnown ? { ready, creates: ready, reasons, ...health.state() } : { ready };
+      const network = { port_domain: portDomain };
+      const body = isKnown ? { ready, creates: ready, reasons, ...health.state(), network } : { ready };
       return reply.code(ready ? 200 : 503).send(body);
     },
   );
