@@ -106,6 +106,9 @@ function SideBar() {
         ))}
       </nav>
       <div class="side-foot">
+        <a class="side-link wide-only" href="/docs" target="_blank" rel="noreferrer">
+          API reference
+        </a>
         <ThemeChoice />
         <div class="who">
           <p>

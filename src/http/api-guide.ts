@@ -1,6 +1,6 @@
 /** The text that the API's document begins with, and so the page /docs: what holds for all operations. Markdown. */
 export const apiGuide = `
-microVM sandboxes over HTTP and WebSocket.
+microVM sandboxes over HTTP and WebSocket. The [dashboard](/) does the same by this API, and makes keys.
 
 ## Keys
 
@@ -21,7 +21,12 @@ The same 404 stands for what does not exist and for what belongs to another team
 ## Waiting
 
 \`POST /v1/capsules?wait=running\` is answered when the capsule runs, and \`GET /v1/capsules/{id}?wait=STATUS\` when it has that status;
-\`timeout\` sets the seconds, and after them the answer is the capsule as it is. \`GET /v1/events\` streams every change.
+\`timeout\` sets the seconds, and after them the answer is the capsule as it is.
+
+## Events
+
+\`GET /v1/events\` streams every change of the team's capsules and templates, as server-sent events, until the client leaves. After
+\`reset\`, list them anew: changes before it may be missing. Other events carry the capsule or template as it is now, or what was removed.
 
 ## Sending a request again
 
@@ -31,7 +36,16 @@ answer, with \`Idempotent-Replayed: true\`.
 ## WebSockets
 
 A browser cannot send the key with a WebSocket: \`POST /v1/ws-tickets\` makes a \`ticket\` for one path, to be used once within 30 s as
-a query parameter. Refusals come as an HTTP answer before the socket opens. Messages are JSON in text frames; further fields are ignored.
+a query parameter. \`Execute\` on this page opens no socket; a browser's console does:
+
+    const path = "/v1/capsules/ID/exec/stream";
+    const headers = { "X-API-Key": "KEY", "Content-Type": "application/json" };
+    const answer = await fetch("/v1/ws-tickets", { method: "POST", headers, body: JSON.stringify({ path }) });
+    const socket = new WebSocket(\`\${path}?ticket=\${(await answer.json()).ticket}\`);
+    socket.onmessage = ({ data }) => console.log(data);
+    socket.onopen = () => socket.send(JSON.stringify({ type: "start", cmd: "uname", args: ["-a"] }));
+
+Refusals come as an HTTP answer before the socket opens. Messages are JSON in text frames; further fields are ignored.
 
 | socket | the client sends | the server sends, in this order |
 |---|---|---|

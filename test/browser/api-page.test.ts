@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chromium } from "playwright-core";
 import { Api, keys } from "../api.ts";
+import { waitFor } from "../wait-for.ts";
 
 const program = "/usr/bin/chromium";
 
@@ -26,6 +27,7 @@ test("a request can be tried from the page, which asks nobody but this server", 
     for (const chapter of ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"]) {
       await page.getByRole("heading", { name: chapter }).first().waitFor();
     }
+    assert.equal(await page.getByRole("link", { name: "dashboard" }).getAttribute("href"), "/");
     await page.getByRole("button", { name: "Authorize" }).first().click();
     const dialog = page.locator(".modal-ux");
     await dialog.getByRole("textbox").first().fill(keys.red);
@@ -43,7 +45,7 @@ test("a request can be tried from the page, which asks nobody but this server", 
     const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
     const light = await background();
     await page.emulateMedia({ colorScheme: "dark" });
-    assert.notEqual(await background(), light, "the page is as light in dark mode");
+    await waitFor("a dark page", async () => (await background()) !== light); // the page hears of it by an event
     assert.deepEqual(wrong, []);
   } finally {
     await browser.close();

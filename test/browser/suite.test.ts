@@ -8,4 +8,5 @@ import "./terminals.ts";
 import "./files.ts";
 import "./watching.ts";
 import "./plots.ts";
+import "./reference.ts";
 import "./looks.ts";
