@@ -96,7 +96,10 @@ function SignInTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (
   if (signIns.length === 0) return <p class="muted">No browser is signed in by a link.</p>;
   const nameOf = (id: string | null | undefined) => keys.find((key) => key.id === id)?.name || id || "unknown";
   return (
-    <Table caption="Sign-ins" columns={["Signed in", "Last used", wideOnly("By a link of"), "Ends", actionsColumn]}>
+    <Table
+      caption="Sign-ins"
+      columns={["Signed in", "Last used", wideOnly("By a link of"), wideOnly("Ends"), actionsColumn]}
+    >
       {signIns.map((key) => (
         <tr key={key.id}>
           <th scope="row">
@@ -107,7 +110,7 @@ function SignInTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (
             <Time at={key.lastUsedAt} />
           </td>
           <td class="wide-only breakable">{nameOf(key.madeBy)}</td>
-          <td>
+          <td class="wide-only">
             <Until at={key.expiresAt} none="never" />
           </td>
           <td class="row-actions">
