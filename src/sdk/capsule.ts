@@ -290,12 +290,14 @@ export class Capsule {
     return this.#transport.json<PortInfo[]>({ method: "GET", path: `${this.#path}/ports`, ...options });
   }
 
-  /**
-   * Connects to a TCP server in the capsule, at 127.0.0.1, ::1 or eth0's address there. Throws `port_closed` where nobody listens; its
-   * `details.ports` says which ports are listened on.
-   */
+  /** A connection to a TCP server in the capsule. Throws `port_closed`, whose `details.ports` says which ports are listened on. */
   connect(port: number, options: CallOptions = {}): Promise<PortConnection> {
     return PortConnection.open(this.#transport, `${this.#path}/ports/${port}/tcp`, options);
+  }
+
+  /** A request to a web server in the capsule, with the client's key. Resolves with any status, and follows no redirect. */
+  async fetch(port: number, path = "/", init: RequestInit = {}): Promise<Response> {
+    return this.#transport.fetchPort((this.#info ?? (await this.refresh()).info).portUrl, port, path, init);
   }
 
   #post(verb: "pause" | "resume" | "stop" | "start", options: CallOptions): Promise<unknown> {

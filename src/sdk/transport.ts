@@ -1,6 +1,7 @@
 /** Requests to one service with one key: time limits, retries, and opening of WebSockets. */
 import { ConnectionError, connectionErrorOf, refusalOf, ServiceError } from "./errors.ts";
 import { refuseUnknown } from "./options.ts";
+import { fetchPort } from "./port-fetch.ts";
 import { type Repeat, retryDelayMs, sleep } from "./retry.ts";
 import { after } from "./timer.ts";
 
@@ -97,6 +98,7 @@ export class Transport {
   readonly #lacksKey: boolean;
   readonly #timeoutMs: number;
   readonly #retries: number;
+  readonly #isOwnFetch: boolean;
   readonly #fetch: typeof globalThis.fetch;
   readonly #WebSocket: WebSocketClass | undefined;
 
@@ -107,6 +109,7 @@ export class Transport {
     this.#lacksKey = this.#apiKey === undefined && options.fetch === undefined && pageOrigin() === undefined;
     this.#timeoutMs = options.timeoutMs ?? defaults.timeoutMs;
     this.#retries = options.retries ?? defaults.retries;
+    this.#isOwnFetch = options.fetch !== undefined;
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
     this.#WebSocket = options.WebSocket ?? (globalThis.WebSocket as unknown as WebSocketClass | undefined);
   }
@@ -146,6 +149,13 @@ export class Transport {
     });
     const search = new URLSearchParams({ ...query, ticket });
     return new this.#WebSocket(`${this.url.replace(/^http/, "ws")}${path}?${search}`);
+  }
+
+  /** An answer at the URL of a port, with any status. */
+  fetchPort(portUrl: string, port: number, path: string, init: RequestInit): Promise<Response> {
+    const url = portUrl.replace("{port}", String(port));
+    const [service, isOwnFetch] = [this.url, this.#isOwnFetch];
+    return fetchPort({ url, path, init, apiKey: this.#apiKey, service, fetch: this.#fetch, isOwnFetch });
   }
 
   async #carry<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {

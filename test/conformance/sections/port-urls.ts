@@ -171,6 +171,39 @@ export const portUrls = section(import.meta, "URLs of ports", () => {
     assert.equal(typeof json.port_connections_max, "number");
   });
 
+  test("a link becomes a cookie that opens its port, until the tokens are deleted; a public port asks for nothing", async () => {
+    const { json } = await client.expect(200, "POST", `${capsule.path}/ports/${port}/url`, {
+      json: { expires_sec: 600 },
+    });
+    const link = new URL(json.url);
+    assert.equal(link.host, `${hostOf(capsule)}:${new URL(client.url).port}`);
+    const redirect = await answer(capsule, `${link.pathname}${link.search}`, { key: null });
+    assert.equal(redirect.status, 303);
+    const [cookie = ""] = redirect.headers["set-cookie"]?.[0]?.split(";") ?? [];
+    const headers = { cookie };
+    const opened = await answer(capsule, "/x", { key: null, headers });
+    assert.equal(opened.status, 200);
+    assert.doesNotMatch(opened.text, /token/);
+    assert.equal((await answer(capsule, "/", { key: null, headers, at: silentPort })).status, 401);
+
+    const events = ask(hostOf(capsule), "/events", { key: null, headers });
+    const [response] = (await within("the head", once(events, "response"))) as [IncomingMessage];
+    const cut = new Promise((resolve) =>
+      response
+        .on("error", () => {})
+        .once("close", resolve)
+        .resume(),
+    );
+    await client.expect(204, "DELETE", `${capsule.path}/ports/tokens`);
+    await within("what it opened is closed", cut);
+    assert.equal((await answer(capsule, "/", { key: null, headers })).status, 401);
+
+    await client.expect(200, "PUT", `${capsule.path}/network`, { json: { public_ports: [port] } });
+    assert.equal((await answer(capsule, "/", { key: null })).status, 200);
+    await client.expect(200, "PUT", `${capsule.path}/network`, { json: {} });
+    assert.equal((await answer(capsule, "/", { key: null })).status, 401);
+  });
+
   test("a request resumes a capsule with auto_resume, and is 409 without", async () => {
     await using sleeper = await serving({ auto_resume: true });
     await sleeper.pause();
