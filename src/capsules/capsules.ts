@@ -165,22 +165,28 @@ export class Capsules {
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
    * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
    * "unavailable" or "agent_error", and what `admit` does. The waits for a resume and an adoption have one deadline.
+   * `onWait` is called before a wait for a resume, which `signal` ends, and the returned function after it.
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
     id: string,
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
+    { signal, onWait = () => () => {} }: { signal?: AbortSignal; onWait?: () => () => void } = {},
   ): Promise<T> {
     const { runs, adoptions, observeExec, activity, clock } = this.#options;
     const deadline = clock.ticks() + resumeWaitMs;
     const untilResumed = this.admit(teamId, id, action);
     const isAdopted = !adoptions.has(id);
-    if (untilResumed !== undefined) await untilResumed(undefined, deadline); // paused since the request was let in
+    const waited = async (until: UntilResumed) => {
+      const end = onWait();
+      await until(signal, deadline).finally(end);
+    };
+    if (untilResumed !== undefined) await waited(untilResumed); // paused since the request was let in
     if (!isAdopted) await adoptions.ended(id, action);
     if (untilResumed !== undefined || !isAdopted) {
       const untilResumedAgain = this.admit(teamId, id, action); // the adoption has completed a pause
-      if (untilResumedAgain !== undefined) await untilResumedAgain(undefined, deadline);
+      if (untilResumedAgain !== undefined) await waited(untilResumedAgain);
       this.permit(teamId, id, action);
     }
     const guest = runs.guest(id);

@@ -3,6 +3,7 @@
  * never see a request whose Host lies below the domain of ports (docs/adr/0078-choose-between-api-and-ports-by-host-alone.md).
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Authentication } from "../access/authentication.ts";
 import type { ChunkTurns } from "../access/chunk-turns.ts";
@@ -59,7 +60,7 @@ export class PortProxy {
   constructor(options: PortProxyOptions) {
     this.#options = options;
     this.#door = new PortDoor(options.services, options.authentication);
-    this.#wakes = new Wakes(options.services.capsules, options.publicWakesMax, () => options.reports.woke());
+    this.#wakes = new Wakes(options.publicWakesMax, () => options.reports.woke());
   }
 
   /** Call before other listeners for requests are added. The present ones get no request to a port. */
@@ -142,23 +143,33 @@ export class PortProxy {
     const place = places.take(grant.teamId, visit.address.id);
     visit.onEnd(() => place[Symbol.dispose]());
     visit.onEnd(this.#door.onShut(visit.address, grant, () => visit.end(shut())));
-    await this.#wakes.resumed(visit, grant);
-    await this.#options.services.capsules.use(grant.teamId, visit.address.id, "ports", async (agent) => {
-      visit.signal.throwIfAborted();
-      const end = agent.beginRequest();
-      visit.onEnd(end);
-      visit.onEnd(this.#options.services.capsules.onEnd(visit.address.id, () => visit.end(runEnded())));
-      visit.startDeadline();
-      const guest = await dialled(agent, visit.address.port, visit.signal);
-      const onActivity = () => this.#noteActivity(grant.teamId, visit.address.id);
-      const exchange = new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity });
-      this.#spliced.add(exchange);
-      try {
-        await exchange.done();
-      } finally {
-        this.#spliced.delete(exchange);
-      }
-    });
+    const wait = { signal: visit.signal, onWait: () => this.#wakes.begin(visit.address.id, grant) };
+    await this.#options.services.capsules.use(
+      grant.teamId,
+      visit.address.id,
+      "ports",
+      (agent) => this.#pass(visit, grant, agent),
+      wait,
+    );
+  }
+
+  async #pass(visit: PortVisit, grant: Grant, agent: AgentParts["ports"]): Promise<void> {
+    const { capsules } = this.#options.services;
+    const { id, port } = visit.address;
+    visit.signal.throwIfAborted();
+    const end = agent.beginRequest();
+    visit.onEnd(end);
+    visit.onEnd(capsules.onEnd(id, () => visit.end(runEnded())));
+    visit.startDeadline();
+    const guest = await dialled(agent, port, visit.signal);
+    const onActivity = () => this.#noteActivity(grant.teamId, id);
+    const exchange = new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity });
+    this.#spliced.add(exchange);
+    try {
+      await exchange.done();
+    } finally {
+      this.#spliced.delete(exchange);
+    }
   }
 
   #refuse(visit: PortVisit, thrown: unknown): void {
