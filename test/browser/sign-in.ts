@@ -13,6 +13,16 @@ test("a one-time link signs in once, and leaves the address bar at once", deadli
   await second.page.getByRole("button", { name: "Sign in" }).waitFor();
 });
 
+test("a one-time link signs in when it is pasted into a tab that shows the sign-in page", deadline, async () => {
+  const { json } = await service().expect(201, "POST", "/v1/sign-in-links");
+  await using visitor = await Visitor.come();
+  const { page } = visitor;
+  await page.getByRole("button", { name: "Sign in" }).waitFor();
+  await page.goto(`${service().url}/#token=${json.token}`);
+  await page.getByRole("heading", { name: "Capsules" }).waitFor();
+  assert.ok(!page.url().includes(json.token), page.url());
+});
+
 test("a wrong key is refused in the service's words; a right one outlives a reload", deadline, async () => {
   await using visitor = await Visitor.come();
   const { page } = visitor;
