@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { meantBy } from "./cli.ts";
 import { type Command, parse, UsageError } from "./command.ts";
 import { commands } from "./commands.ts";
 import { completion, scripts } from "./completion.ts";
@@ -9,6 +10,7 @@ import { modeOf } from "./modes.ts";
 import { Progress } from "./progress.ts";
 import { ago, printable, sized, table } from "./screen.ts";
 import { Keys } from "./shell.ts";
+import { sizeHere } from "./terminal.ts";
 
 const command = (name: string): Command => commands[name]!;
 
@@ -40,6 +42,36 @@ test("a wrong command line is a usage error", () => {
     assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
 });
 
+test("an option that does not exist is told the one that is near", () => {
+  const parsed = (option: string) => () => parse(command("create"), [option]);
+  assert.throws(parsed("--memry"), { message: "Unknown option '--memry'; did you mean --memory?" });
+  assert.throws(parsed("--nonsense"), { message: "Unknown option '--nonsense'" });
+});
+
+test("a command that does not exist is told the one that was meant", () => {
+  const expected = {
+    creat: "create",
+    list: "ls",
+    delete: "rm",
+    ssh: "shell",
+    "keys nw": undefined,
+    nonsense: undefined,
+  };
+  for (const [typed, meant] of Object.entries(expected)) assert.equal(meantBy(typed, commands), meant, typed);
+  const grouped = { "admin keys list": command("ls"), "admin ls": command("ls") };
+  assert.equal(meantBy("admin key", grouped), "admin keys");
+  assert.equal(meantBy("list", grouped), undefined);
+});
+
+test("a terminal without a size has none", () => {
+  assert.deepEqual(sizeHere({ isTTY: true, columns: 90, rows: 24 }), { cols: 90, rows: 24 });
+  for (const stream of [
+    { isTTY: true, columns: 0, rows: 0 },
+    { isTTY: false, columns: 90, rows: 24 },
+  ])
+    assert.equal(sizeHere(stream), undefined);
+});
+
 test("times are seconds, or a number with a unit", () => {
   const secondsOf = (text: string) => parse(command("create"), [`--lifetime=${text}`]).seconds("lifetime");
   const times = ["0", "90", "90s", "5m", "2h", "7d"];
@@ -65,6 +97,7 @@ test("a table's last column is cut off at the window's width", () => {
     ["22", "ls"],
   ];
   assert.equal(table(["PID", "COMMAND"], rows, 12), "PID  COMMAND\n1    sleep …\n22   ls");
+  assert.equal(table(["PID", "COMMAND"], rows, 0), "PID  COMMAND\n1    sleep 1000\n22   ls");
   assert.equal(table(["PID", "COMMAND"], rows), "PID  COMMAND\n1    sleep 1000\n22   ls");
 });
 

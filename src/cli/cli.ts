@@ -32,11 +32,30 @@ async function dispatch(program: Program, argv: string[]): Promise<number> {
   const group = groupIn(program.commands, argv);
   const [next] = argv.slice(group.length);
   if (next === undefined || ["--help", "-h"].includes(next)) return help(program, group, next !== undefined);
-  const typed = [...group, next].join(" ");
-  const meant = nearest(typed, Object.keys(program.commands));
+  return unknown(program, [...group, next].join(" "));
+}
+
+function unknown({ commands }: Program, typed: string): number {
+  const meant = meantBy(typed, commands);
   const advice = meant === undefined ? "capsule --help lists them" : `did you mean capsule ${meant}?`;
   note(`capsule: there is no command ${JSON.stringify(typed)}; ${advice}`);
   return exitCodes.usage;
+}
+
+/** Names that other programs have for a command. */
+const namesElsewhere = new Map(
+  Object.entries({ list: "ls", delete: "rm", remove: "rm", destroy: "rm", copy: "cp", ssh: "shell", console: "shell" }),
+);
+
+/** The command, or the first words of several, that these words mean; undefined: none is near. */
+export function meantBy(typed: string, commands: Commands): string | undefined {
+  const named = namesElsewhere.get(typed);
+  if (named !== undefined && Object.hasOwn(commands, named)) return named;
+  const names = Object.keys(commands).flatMap((name) => {
+    const words = name.split(" ");
+    return words.map((_, at) => words.slice(0, at + 1).join(" "));
+  });
+  return nearest(typed, names);
 }
 
 /** The words that the line and a command's name have in common, as `admin keys`. */
@@ -56,6 +75,8 @@ async function help(program: Program, words: string[], isAsked = true): Promise<
   const name = nameIn(commands, words);
   if (name !== undefined) return run(name, program, ["--help"]);
   const group = groupIn(commands, words);
+  const next = words[group.length];
+  if (next !== undefined && !next.startsWith("-")) return unknown(program, [...group, next].join(" "));
   const isWithin = ([each]: [string, Command]) => each.startsWith(group.join(" "));
   const listed = overview(Object.fromEntries(Object.entries(commands).filter(isWithin)));
   const isAll = group.length === 0;

@@ -1,6 +1,7 @@
 /** A row of the command table: its parsing, help, completion and section in docs/CLI.md are made of this record. */
 import { parseArgs } from "node:util";
 import type { Client } from "../sdk/sdk.ts";
+import { nearest } from "../wire/nearest.ts";
 
 export interface Option {
   /** Name of its value in the help. Without one the option is a switch. */
@@ -102,7 +103,7 @@ export function parse(command: Command, argv: string[]): Parsed {
   );
   const end = parsedLength(command, argv, options);
   const args = argv.slice(0, end);
-  const { values, positionals } = checked(() => parseArgs({ args, options, allowPositionals: true }));
+  const { values, positionals } = checked(options, () => parseArgs({ args, options, allowPositionals: true }));
   const rest = argv.slice(end);
   if (rest[0] === "--") rest.shift();
   const wantsHelp = values.help === true;
@@ -142,11 +143,14 @@ function parsedLength(command: Command, args: string[], options: Record<string, 
   return word === undefined ? args.length : word.index + 1;
 }
 
-function checked<T>(parsing: () => T): T {
+function checked<T>(options: object, parsing: () => T): T {
   try {
     return parsing();
   } catch (error) {
-    throw new UsageError((error as Error).message.split(". To specify")[0]!);
+    const message = (error as Error).message.split(". To specify")[0]!;
+    const unknown = /^Unknown option '--([^']+)'$/.exec(message)?.[1];
+    const meant = unknown === undefined ? undefined : nearest(unknown, Object.keys(options));
+    throw new UsageError(meant === undefined ? message : `${message}; did you mean --${meant}?`);
   }
 }
 

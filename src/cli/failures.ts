@@ -131,7 +131,9 @@ function invalidAdvice(error: ServiceError): string | undefined {
   if (isCommandNotFound(error)) return "For shell syntax and built-ins: capsule exec ID -- sh -c '…'";
   if (/^no user /.test(message)) return "Its users: capsule exec ID -- cut -d: -f1 /etc/passwd";
   if (/parent directory does not exist/.test(message)) return "Create it first: capsule exec ID -- mkdir -p DIR";
-  return /^the request's body/.test(message) ? "capsule limits shows your limits." : undefined;
+  return /^the request's body .* must (be [<>]=|not have (more|fewer)) /.test(message)
+    ? "capsule limits shows your limits."
+    : undefined;
 }
 
 function missingAdvice(name: string, message: string, id: string | undefined): string | undefined {

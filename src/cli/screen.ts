@@ -40,12 +40,13 @@ export interface Cell {
   color?: Color;
 }
 
-/** Columns as wide as their content; the last one is cut off where the line would exceed `width` characters. */
-export function table(head: string[], rows: (string | Cell)[][], width = Number.POSITIVE_INFINITY): string {
+/** Columns as wide as their content; the last one is cut off where the line would exceed `width` characters; 0: not known. */
+export function table(head: string[], rows: (string | Cell)[][], width = 0): string {
   const cells = rows.map((row) => row.map((cell) => (typeof cell === "string" ? { text: cell } : cell)));
   const shown = cells.map((row) => row.map(({ text, ...rest }) => ({ ...rest, text: printable(text) })));
   const widths = head.map((title, at) => Math.max(title.length, ...shown.map((row) => row[at]!.text.length)));
-  const lastMax = width - widths.slice(0, -1).reduce((sum, each) => sum + each + gap.length, 0);
+  const lastMax =
+    (width || Number.POSITIVE_INFINITY) - widths.slice(0, -1).reduce((sum, each) => sum + each + gap.length, 0);
   const line = (row: Cell[]) =>
     row
       .map(({ text, color }, at) => {

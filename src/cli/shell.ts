@@ -8,7 +8,7 @@ import { commandOptions } from "./exec.ts";
 import { exitCodes, Failure } from "./failures.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
-import { relayTerminal } from "./terminal.ts";
+import { relayTerminal, sizeHere } from "./terminal.ts";
 
 const escapeKey = 0x1d;
 const detachKeys = new Set(["d", "D", "\x04"].map((key) => key.charCodeAt(0)));
@@ -21,14 +21,13 @@ export async function shell(call: Call): Promise<number> {
       "Without one, run commands: capsule exec ID -- CMD …",
     );
   const capsule = await capsuleBy(await call.client({ streams: true }), call.words[0]!);
-  const size = { cols: stdout.columns, rows: stdout.rows };
   const [cmd, ...args] = call.rest;
   const tag = call.text("tag");
   const onState = (state: "live" | "reconnecting") => {
     if (state === "reconnecting") stdout.write("\r\n[the connection was lost; reconnecting]\r\n");
   };
   const start = {
-    ...size,
+    ...sizeHere(),
     ...(cmd === undefined ? {} : { cmd, args }),
     ...commandOptions(call),
   };

@@ -11,16 +11,21 @@ export interface TerminalInput {
   typed(bytes: Uint8Array): Uint8Array;
 }
 
-/** The size of this terminal, if the output is one. */
-export function sizeHere(): { cols: number; rows: number } | undefined {
-  const { isTTY, columns, rows } = process.stdout;
-  return isTTY ? { cols: columns, rows } : undefined;
+/** The size of this terminal, if the output is one that has a size: that of a program may be 0 by 0. */
+export function sizeHere(
+  stream: Pick<NodeJS.WriteStream, "isTTY" | "columns" | "rows"> = process.stdout,
+): { cols: number; rows: number } | undefined {
+  const { isTTY, columns, rows } = stream;
+  return isTTY && columns > 0 && rows > 0 ? { cols: columns, rows } : undefined;
 }
 
 /** Until the session ends, or `pty` is detached from. Without `input` nothing is passed on. */
 export async function relayTerminal(pty: Pty, input: TerminalInput | undefined): Promise<void> {
   const { stdout } = process;
-  const resize = () => pty.resize(stdout.columns, stdout.rows);
+  const resize = () => {
+    const size = sizeHere();
+    if (size !== undefined) pty.resize(size.cols, size.rows);
+  };
   if (stdout.isTTY) {
     stdout.on("resize", resize);
     resize();

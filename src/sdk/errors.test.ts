@@ -49,6 +49,7 @@ test("a request that was never sent is unreachable, with what to do", async (t) 
   const expected: [url: string, RegExp][] = [
     [`https://127.0.0.1:${port}`, new RegExp(`does not speak TLS: try http://127.0.0.1:${port}$`)],
     ["http://127.0.0.1:6000", /connects to no service at the port .*6000/],
+    ["localhost:8080", /"localhost:8080", which is not a URL/],
     ["http://127.0.0.1:99999", /"http:\/\/127.0.0.1:99999", which is not a URL/],
   ];
   for (const [url, pattern] of expected) {

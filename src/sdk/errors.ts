@@ -128,7 +128,7 @@ function refusedHere(code: string, message: string, url: string): string | undef
   if (wrongCertificateCodes.has(code)) return `the certificate of ${url} is refused: ${message}`;
   if (message === "bad port")
     return `fetch connects to no service at the port of ${url}: give the service another port`;
-  return code === "ERR_INVALID_URL"
+  return code === "ERR_INVALID_URL" || message === "unknown scheme"
     ? `the address of the service is ${JSON.stringify(url)}, which is not a URL`
     : undefined;
 }

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import Type from "typebox";
 import { Errors } from "typebox/value";
+import { capsuleNamePattern } from "./defaults.ts";
 import { Environment } from "./schema.ts";
 import { compileCheck } from "./validation.ts";
 
@@ -39,6 +40,15 @@ for (const value of [
     if (first!.keyword !== "enum" && first!.keyword !== "boolean") assert.equal(result.flaw.problem, first!.message);
   });
 }
+
+test("a capsule's name that is refused is told its form in words", () => {
+  const result = compileCheck(Type.Object({ name: Type.String({ pattern: capsuleNamePattern }) }))({ name: "a b" });
+  assert.ok("flaw" in result);
+  assert.deepEqual(result.flaw, {
+    path: "/name",
+    problem: "must be 1 to 63 of a–z, 0–9 and - within, not beginning with cl-",
+  });
+});
 
 /** A list that counts how often its items are read. */
 function counted(items: readonly unknown[]): { list: unknown[]; reads: () => number } {

@@ -5,6 +5,7 @@
 import type { TSchema } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import { Errors } from "typebox/value";
+import { capsuleNamePattern } from "./defaults.ts";
 
 export interface Flaw {
   /** JSON pointer, as in `/args/0`; empty for the whole value. */
@@ -76,8 +77,15 @@ function escaped(name: string): string {
   return name.replaceAll("~", "~0").replaceAll("/", "~1");
 }
 
+/** Pattern → what it asks for, of text that people type. */
+const patternsInWords: Record<string, string> = {
+  [capsuleNamePattern]: "must be 1 to 63 of a–z, 0–9 and - within, not beginning with cl-",
+};
+
 function said(error: { keyword: string; message: string; params: object }): string {
   if (error.keyword === "boolean") return "is not allowed";
+  if (error.keyword === "pattern")
+    return patternsInWords[String((error.params as { pattern: unknown }).pattern)] ?? error.message;
   if (error.keyword !== "enum") return error.message;
   const { allowedValues } = error.params as { allowedValues: unknown[] };
   return `must be one of ${allowedValues.join(", ")}`;
