@@ -165,21 +165,22 @@ export class Capsules {
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
    * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
    * "unavailable" or "agent_error", and what `admit` does. The waits for a resume and an adoption have one deadline.
-   * `onWait` is called before a wait for a resume, which `signal` ends, and the returned function after it.
+   * `onWait` is called before a wait for a resume, which `signal` ends, with whether that is under way already; the returned function
+   * is called after the wait.
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
     id: string,
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
-    { signal, onWait = () => () => {} }: { signal?: AbortSignal; onWait?: () => () => void } = {},
+    { signal, onWait = () => () => {} }: { signal?: AbortSignal; onWait?: (isResuming: boolean) => () => void } = {},
   ): Promise<T> {
-    const { runs, adoptions, observeExec, activity, clock } = this.#options;
+    const { runs, adoptions, observeExec, activity, clock, store } = this.#options;
     const deadline = clock.ticks() + resumeWaitMs;
     const untilResumed = this.admit(teamId, id, action);
     const isAdopted = !adoptions.has(id);
     const waited = async (until: UntilResumed) => {
-      const end = onWait();
+      const end = onWait(store.get(id)?.intent === "resume");
       await until(signal, deadline).finally(end);
     };
     if (untilResumed !== undefined) await waited(untilResumed); // paused since the request was let in

@@ -6,11 +6,12 @@ import { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { Api } from "../../../test/api.ts";
-import { bytesOf, PortUrls } from "../../../test/port-urls.ts";
+import { bytesOf, GuestServer, ok, PortUrls, parsed } from "../../../test/port-urls.ts";
 import { waitFor } from "../../../test/wait-for.ts";
-import { ChunkTurns, turnBytes } from "../access/chunk-turns.ts";
+import { ChunkTurns, chunkMinBytes, turnBytes } from "../access/chunk-turns.ts";
 import { relayBytes } from "./byte-relay.ts";
 
+const turnUnits = turnBytes / chunkMinBytes;
 const chunk = Buffer.alloc(64 * 1024, "x");
 
 /** A sink that takes a chunk when the test says so. */
@@ -29,7 +30,13 @@ function slowSink() {
   return { sink, take: () => take(), taken: () => taken };
 }
 
-const pace = (turns = new ChunkTurns()) => ({ teamId: "team", turns, client: new Writable(), onBytes: () => {} });
+const pace = (turns = new ChunkTurns()) => ({
+  teamId: "team",
+  turns,
+  client: new Writable(),
+  onBytes: () => {},
+  onEnd: () => {},
+});
 
 test("the source is read no faster than the sink takes it", async () => {
   const source = Readable.from(Array.from({ length: 10 }, () => chunk));
@@ -89,4 +96,24 @@ test("a large answer and a large body arrive whole through a port's URL", async 
   socket.write(large);
   const answer = Buffer.from(await text(socket.setEncoding("latin1")), "latin1");
   assert.ok(answer.subarray(answer.indexOf("\r\n\r\n") + 4).equals(large));
+});
+
+test("the end follows the chunk that waits for its turn", async (t) => {
+  const api = new Api();
+  const urls = new PortUrls(api);
+  await urls.listen();
+  t.after(() => urls.close());
+  const id = await api.capsule();
+  const chunks = (count: number) => `${"1\r\na\r\n".repeat(count)}0\r\n\r\n`;
+  const bodyOf = (text: string) => text.slice(text.indexOf("\r\n\r\n") + 4);
+  for (const count of [turnUnits, turnUnits + 1, 2 * turnUnits + 1]) {
+    GuestServer.answering(api, id, 80, `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${chunks(count)}`);
+    assert.equal(bodyOf(await urls.exchange(bytesOf(`80-${id}.localhost`, "/"))), chunks(count));
+    const server = new GuestServer(api, id, 81, (connection, text) => {
+      if (text.endsWith("0\r\n\r\n")) connection.end(ok);
+    });
+    const head = bytesOf(`81-${id}.localhost`, "/", ["Transfer-Encoding: chunked"]).replace("GET", "POST");
+    assert.equal(parsed(await urls.exchange(head + chunks(count))).status, 200);
+    assert.equal(bodyOf(server.heard[0] as string).replaceAll(/[^a]/g, "").length, count);
+  }
 });

@@ -12,15 +12,17 @@ export interface RelayPace {
   /** The client's side, whose end lets a chunk wait no longer. */
   client: Ending;
   onBytes: (bytes: number) => void;
+  /** Called behind the last chunk. */
+  onEnd: () => void;
 }
 
 /** The end of the source is not passed on. The returned function stops reading it. */
 export function relayBytes(
   source: Readable,
   sink: Writable,
-  { teamId, turns, client, onBytes }: RelayPace,
+  { teamId, turns, client, onBytes, onEnd }: RelayPace,
 ): () => void {
-  let [isStopped, isWaiting] = [false, false];
+  let [isStopped, isWaiting, hasEnded] = [false, false, false];
   const goOn = () => {
     if (!isStopped && !isWaiting) source.resume();
   };
@@ -39,14 +41,22 @@ export function relayBytes(
     isWaiting = true;
     void turn.then(() => {
       isWaiting = false;
-      if (write(chunk)) goOn();
+      const isFree = write(chunk);
+      if (hasEnded) finish();
+      else if (isFree) goOn();
     });
   };
+  // A stream that has ended tells so behind its last chunk, also while it is paused for that chunk's turn.
+  const finish = () => {
+    hasEnded = true;
+    if (!isWaiting && !isStopped) onEnd();
+  };
+  source.once("end", finish);
   source.on("data", onData);
   sink.on("drain", goOn);
   return () => {
     isStopped = true;
-    source.off("data", onData);
+    source.off("data", onData).off("end", finish);
     sink.off("drain", goOn);
   };
 }

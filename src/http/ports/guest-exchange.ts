@@ -67,11 +67,6 @@ export class GuestExchange {
     }
   }
 
-  /** Ends an upgraded connection. */
-  destroy(): void {
-    if (this.#visit.isUpgraded) this.#visit.upgrade?.socket.destroy();
-  }
-
   #send(): GuestRequest {
     const { grant, hasTls, hasProxy } = this.#options;
     const { request, response, upgrade, head, host, address, body } = this.#visit;
@@ -105,19 +100,15 @@ export class GuestExchange {
 
   #sendBody(request: IncomingMessage, { message }: GuestRequest, onBytes: (bytes: number) => void): void {
     const { response } = this.#visit;
-    const stop = relayBytes(request, message, { ...this.#pace(response), onBytes });
     const end = () => {
       if (message.destroyed || message.writableEnded) return;
       if (request.rawTrailers.length > 0 && bodyOf(request.rawHeaders) === "chunked")
         message.addTrailers(trailersOf(request.rawTrailers));
       message.end();
     };
-    request.once("end", end);
+    const stop = relayBytes(request, message, { ...this.#pace(response), onBytes, onEnd: end });
     // The rest of the body of a request that is answered already is not for the guest.
-    this.#visit.response.once("finish", () => {
-      stop();
-      request.off("end", end);
-    });
+    this.#visit.response.once("finish", stop);
   }
 
   #pace(client: Ending): { teamId: string; turns: ChunkTurns; client: Ending } {
@@ -146,12 +137,12 @@ export class GuestExchange {
     relayBytes(answer, response, {
       ...this.#pace(response),
       onBytes: (bytes) => this.#options.reports.moved("out", bytes),
-    });
-    answer.once("end", () => {
-      if (response.chunkedEncoding && answer.rawTrailers.length > 0)
-        response.addTrailers(trailersOf(answer.rawTrailers));
-      this.#isComplete = message.writableFinished;
-      response.end();
+      onEnd: () => {
+        if (response.chunkedEncoding && answer.rawTrailers.length > 0)
+          response.addTrailers(trailersOf(answer.rawTrailers));
+        this.#isComplete = message.writableFinished;
+        response.end();
+      },
     });
     answer.on("error", cut);
     answer.once("close", () => {

@@ -98,6 +98,7 @@ export class PortDoor {
     };
     const ends = [this.#capsules.onPortsChanged(address.id, look)];
     if (grant.identity !== undefined) ends.push(this.#teams.onRevoked(grant.identity.keyId, look));
+    look(); // the grant is older than the request's turn
     return () => {
       for (const end of ends) end();
     };

@@ -35,6 +35,13 @@ test("a key in Authorization is found in every scheme", () => {
   const found = (value: string) => credentialsOf({ path: "/", headers: ["authorization", value] }).authorizationKeys;
   for (const value of [key, `bearer  ${key}`, `Token ${key}`, `Basic ${btoa(`me:${key}`)}`, `Basic ${btoa(`${key}:`)}`])
     assert.deepEqual(found(value), [key], value);
+  for (const value of [
+    `Basic\t${btoa(`me:${key}`)}`,
+    `Negotiate, Basic ${btoa(key)}`,
+    `Bearer ${btoa(key)}`,
+    `x="${key}"`,
+  ])
+    assert.deepEqual(found(value), [key], value);
   for (const value of [`Bearer ${key}0`, "Basic !", "Basic", `Bearer ${key.slice(1)}`])
     assert.deepEqual(found(value), [], value);
 });
@@ -52,6 +59,12 @@ test("the path keeps every other byte", () => {
   ] as const;
   for (const [path, expected] of cases)
     assert.equal(withoutCredentials({ path, headers: [] }, false).path, expected, path);
+});
+
+test("the address of the page before keeps no token", () => {
+  const referer = (value: string) => withoutCredentials({ path: "/", headers: ["Referer", value] }, false).headers[1];
+  assert.equal(referer("http://80-a.localhost/x?a=1&capsule_token=t"), "http://80-a.localhost/x?a=1");
+  assert.equal(referer("http://80-a.localhost/x"), "http://80-a.localhost/x");
 });
 
 test("headers keep their names, order and bytes without the credentials", () => {

@@ -9,8 +9,8 @@ export const tokenName = "capsule_token";
 const keyHeader = "x-api-key";
 const tokenHeader = "x-capsule-token";
 
-/** Credentials of one kind that are looked at; a head has room for some hundred. */
-const triedMax = 4;
+/** Credentials of one kind that are looked at, more than a head has room for: other capsules' pages may set cookies of this name. */
+const triedMax = 256;
 
 export interface Credentials {
   keys: string[];
@@ -49,7 +49,8 @@ export function withoutCredentials({ path, headers }: Head, hidesAuthorization: 
     const lower = name.toLowerCase();
     if (lower === keyHeader || lower === tokenHeader) continue;
     if (lower === "authorization" && hidesAuthorization) continue;
-    const shown = lower === "cookie" ? cookieWithoutToken(value) : value;
+    const shown =
+      lower === "cookie" ? cookieWithoutToken(value) : lower === "referer" ? pathWithoutToken(value) : value;
     if (shown !== undefined) kept.push(name, shown);
   }
   return { path: pathWithoutToken(path), headers: kept };
@@ -102,9 +103,9 @@ function cookieWithoutToken(cookie: string): string | undefined {
   return text === "" ? undefined : text;
 }
 
-/** Words of the value that may be a key, also inside the name and password of `Basic`. */
+/** Words of the value that may be a key, also inside those in base64, as the name and password of `Basic` are. */
 function keysIn(authorization: string): string[] {
-  const [, encoded = ""] = /^Basic +(\S+)/i.exec(authorization) ?? [];
-  const text = `${authorization} ${Buffer.from(encoded, "base64").toString("latin1")}`;
+  const encoded = authorization.match(/[A-Za-z0-9+/_-]{16,}/g) ?? [];
+  const text = [authorization, ...encoded.map((word) => Buffer.from(word, "base64").toString("latin1"))].join(" ");
   return text.match(/capk_[0-9a-f]{48}(?![0-9a-zA-Z])/g) ?? [];
 }

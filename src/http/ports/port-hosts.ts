@@ -23,6 +23,10 @@ export type Addressed = Pick<IncomingMessage, "rawHeaders" | "url" | "httpVersio
 
 const api: Destination = { kind: "api" };
 const labelPattern = /^([1-9][0-9]{0,4})-(cl-[0-9a-z]+)$/;
+/** No name of DNS is longer, with a dot at its end and a port. */
+const hostMaxLength = 260;
+/** The form of a Host: empty, or a name, an IPv4 or an IPv6 address, with a port or without. */
+const hostPattern = /^(?:[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?$/;
 const absolutePattern = /^([a-z][a-z0-9+.-]*):\/\/([^/?#]*)(.*)$/is;
 const defaultPorts: Record<string, string> = { http: "80", https: "443" };
 
@@ -39,11 +43,13 @@ export class PortHosts {
     if (hosts.length > 1) return malformed("the request has more than one Host header");
     const [host] = hosts;
     if (host === undefined && httpVersion === "1.1") return malformed("the request has no Host header");
+    if (host !== undefined && host.length > hostMaxLength) return malformed("the Host header is too long");
     const target = splitTarget(url, host);
     if (target === undefined) return malformed("the target is of another host than the Host header");
-    if (host === undefined || this.#suffix === undefined) return api;
+    if (host === undefined) return api;
     const name = nameOf(host);
-    if (!name.endsWith(this.#suffix)) return api;
+    if (this.#suffix === undefined || !name.endsWith(this.#suffix))
+      return hostPattern.test(host) ? api : malformed("the Host header is no host and port");
     if (!/^[^:]*(?::[0-9]{0,5})?$/.test(host)) return malformed("the Host header is no host and port");
     const address = addressOf(name.slice(0, -this.#suffix.length));
     return address === undefined ? { kind: "nothing" } : { kind: "port", address, host, path: target };
@@ -61,7 +67,7 @@ export function linesOf(rawHeaders: readonly string[], name: string): string[] {
 
 /** Lower case, without port and dots at its end. */
 function nameOf(host: string): string {
-  return (host.trim().split(":", 1)[0] as string).toLowerCase().replace(/\.+$/, "");
+  return (host.split(":", 1)[0] as string).toLowerCase().replace(/\.+$/, "");
 }
 
 function addressOf(label: string): PortAddress | undefined {
@@ -75,15 +81,14 @@ function splitTarget(url: string, host: string | undefined): string | undefined 
   const [, scheme = "", authority = "", rest = ""] = absolutePattern.exec(url) ?? [];
   if (scheme === "") return url;
   const port = defaultPorts[scheme.toLowerCase()];
-  if (port === undefined || host === undefined || comparable(authority, port) !== comparable(host, port))
-    return undefined;
+  if (port === undefined || host === undefined || authority.length > hostMaxLength) return undefined;
+  if (comparable(authority, port) !== comparable(host, port)) return undefined;
   return rest.startsWith("/") ? rest : `/${rest}`;
 }
 
 function comparable(host: string, defaultPort: string): string {
-  const [, port = ""] = /:([0-9]*)$/.exec(host.trim()) ?? [];
+  const [, port = ""] = /:([0-9]*)$/.exec(host) ?? [];
   const name = host
-    .trim()
     .replace(/:[0-9]*$/, "")
     .toLowerCase()
     .replace(/\.+$/, "");

@@ -262,6 +262,8 @@ describe("who may", () => {
     const token = urls.token(id, 80);
     assert.equal((await ask("/", [`X-Capsule-Token: bad`, `Cookie: capsule_token=${token}`], keys.blue)).status, 200);
     assert.equal((await ask("/", ["X-Capsule-Token: bad", "X-API-Key: capk_none"])).status, 200);
+    const tossed = Array.from({ length: 100 }, () => "capsule_token=bad").join("; ");
+    assert.equal((await ask("/", [`Cookie: ${tossed}; capsule_token=${token}`], null)).status, 200);
     urls.setNetwork(id, { publicPorts: [80] });
     for (const key of [null, "capk_none", keys.blue])
       assert.equal((await ask("/?capsule_token=bad", ["X-Capsule-Token: bad"], key)).status, 200);
@@ -292,6 +294,8 @@ describe("who may", () => {
     assert.equal((await ask("/", cookie, null, host(80, await api.capsule()))).status, 401);
     const posted = bytesOf(host(), `/?capsule_token=${token}`, ["Content-Length: 0"], null).replace("GET", "POST");
     assert.equal(parsed(await urls.exchange(posted)).status, 200, "another method is served directly");
+    const odd = parsed(await urls.exchange(bytesOf(host(), `*.evil.org/?capsule_token=${token}`, [], null)));
+    assert.equal(odd.status, 200, "no target is joined to the host but a path");
     const past = urls.token(id, 80, -1);
     assert.equal((await ask(`/?capsule_token=${past}`, [], null)).status, 401);
   });
@@ -335,6 +339,21 @@ describe("an end of what opened a port", () => {
     await waitFor("the guest sees it", () => byToken.server.connections[0]?.destroyed === true);
     assert.equal(byKey.isOver(), false);
     byKey.socket.destroy();
+  });
+
+  test("a token that is deleted while its request waits opens nothing", async () => {
+    const server = GuestServer.answering(api, id, 80, ok);
+    const token = urls.token(id, 80);
+    const { capsules } = api.service;
+    const portAccess = capsules.portAccess.bind(capsules);
+    capsules.portAccess = (of) => {
+      const access = portAccess(of);
+      capsules.portAccess = portAccess;
+      capsules.networks.renewSecret("team-red", id);
+      return access;
+    };
+    assert.equal((await ask("/", [`X-Capsule-Token: ${token}`], null)).status, 401);
+    assert.equal(server.connections.length, 0);
   });
 
   test("a port that is public no more closes what nothing else opened", async () => {
@@ -462,6 +481,24 @@ describe("waking", () => {
     assert.ok(refused.headers.some((header) => /^retry-after: [0-9]{4}$/i.test(header)));
     assert.equal(api.service.store.get(id)?.status, "paused");
     assert.equal((await ask()).status, 502);
+  });
+
+  test("those that leave during one resume take one wake, with all that wait for it", async () => {
+    await paused(true, [80]);
+    api.service.host.isHanging = true;
+    for (let round = 0; round < 3; round++) {
+      const socket = await urls.connection();
+      socket.write(bytesOf(host(), "/", [], null));
+      await waitFor("it waits for the host", () => api.service.store.get(id)?.intent === "resume");
+      await waitFor("it waits", () => api.service.autoResumes.waiting(id) === 1);
+      socket.destroy();
+      await waitFor("it waits no more", () => api.service.autoResumes.waiting(id) === 0);
+    }
+    const last = ask("/", [], null);
+    await waitFor("the last waits", () => api.service.autoResumes.waiting(id) === 1);
+    api.service.host.isHanging = false;
+    api.service.host.stopHanging();
+    assert.equal((await within("the answer", last)).status, 502);
   });
 
   test("a client that leaves while the capsule resumes gives its place back, and many share one resume", async () => {

@@ -54,8 +54,9 @@ export class PortProxy {
   readonly #options: PortProxyOptions;
   readonly #door: PortDoor;
   readonly #wakes: Wakes;
-  /** Upgraded connections. */
-  readonly #spliced = new Set<GuestExchange>();
+  /** Connections of requests that ask for an upgrade. Node's server does not end them. */
+  readonly #upgrades = new Set<Upgrade["socket"]>();
+  #isStopping = false;
 
   constructor(options: PortProxyOptions) {
     this.#options = options;
@@ -76,7 +77,8 @@ export class PortProxy {
       for (const listener of listeners) listener.call(server, request, response);
     });
     app.addHook("preClose", (done) => {
-      for (const exchange of this.#spliced) exchange.destroy();
+      this.#isStopping = true;
+      for (const socket of this.#upgrades) socket.destroy();
       done();
     });
   }
@@ -85,12 +87,19 @@ export class PortProxy {
   serve(request: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): boolean {
     const destination = this.#options.hosts.destinationOf(request);
     if (destination.kind === "api" || destination.kind === "malformed") return false;
+    if (upgrade !== undefined) this.#keep(upgrade);
     const ip = clientAddress(request, this.#options.hasProxy);
     if (announcesBody(request) && upgrade === undefined)
       this.#options.refusedBodies.watch(request, response, networkOf(ip), 0);
     if (destination.kind === "nothing") this.#refuseNowhere({ request, response }, ip);
     else this.#enter(new PortVisit({ request, response, upgrade }, { ...destination, ip }));
     return true;
+  }
+
+  #keep({ socket }: Upgrade): void {
+    this.#upgrades.add(socket);
+    socket.once("close", () => this.#upgrades.delete(socket));
+    if (this.#isStopping) socket.destroy();
   }
 
   #refuseNowhere({ request, response }: Refusable, ip: string): void {
@@ -134,7 +143,8 @@ export class PortProxy {
     const { places, hasTls, hasProxy, outside } = this.#options;
     const { request, response, upgrade } = visit;
     visit.requireBody();
-    if (grant.queryToken !== undefined && request.method === "GET" && upgrade === undefined) {
+    const isLink = grant.queryToken !== undefined && request.method === "GET" && upgrade === undefined;
+    if (isLink && visit.head.path.startsWith("/")) {
       const isForwarded = hasProxy ? request.headers["x-forwarded-proto"] : undefined;
       const scheme = hasTls || isForwarded === "https" ? "https" : "http";
       response.writeHead(303, redirectHeaders(visit, grant, { outside, scheme, now: this.#door.now() })).end();
@@ -143,13 +153,13 @@ export class PortProxy {
     const place = places.take(grant.teamId, visit.address.id);
     visit.onEnd(() => place[Symbol.dispose]());
     visit.onEnd(this.#door.onShut(visit.address, grant, () => visit.end(shut())));
-    const wait = { signal: visit.signal, onWait: () => this.#wakes.begin(visit.address.id, grant) };
+    const onWait = (isResuming: boolean) => this.#wakes.begin(visit.address.id, grant, isResuming);
     await this.#options.services.capsules.use(
       grant.teamId,
       visit.address.id,
       "ports",
       (agent) => this.#pass(visit, grant, agent),
-      wait,
+      { signal: visit.signal, onWait },
     );
   }
 
@@ -163,13 +173,7 @@ export class PortProxy {
     visit.startDeadline();
     const guest = await dialled(agent, port, visit.signal);
     const onActivity = () => this.#noteActivity(grant.teamId, id);
-    const exchange = new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity });
-    this.#spliced.add(exchange);
-    try {
-      await exchange.done();
-    } finally {
-      this.#spliced.delete(exchange);
-    }
+    await new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity }).done();
   }
 
   #refuse(visit: PortVisit, thrown: unknown): void {

@@ -29,19 +29,28 @@ export function splice({ client, guest, teamId, turns, onBytes, onActivity }: Sp
     hasMoved = true;
     onBytes(direction, bytes);
   };
-  relayBytes(client, guest, { teamId, turns, client, onBytes: counted("in") });
-  relayBytes(guest, client, { teamId, turns, client, onBytes: counted("out") });
-  client.once("end", () => guest.end());
-  guest.once("end", () => client.end());
+  const hasPassed = Promise.withResolvers<void>();
+  relayBytes(client, guest, { teamId, turns, client, onBytes: counted("in"), onEnd: () => guest.end() });
+  relayBytes(guest, client, {
+    teamId,
+    turns,
+    client,
+    onBytes: counted("out"),
+    onEnd: () => {
+      hasPassed.resolve();
+      client.end();
+    },
+  });
   client.on("error", () => client.destroy());
   guest.on("error", () => client.destroy());
   const closed = Promise.all([client, guest].map((end) => closing(end)));
   client.once("close", () => guest.destroy());
   guest.once("close", () => {
     // Its last bytes may still wait for the client.
-    if (guest.readableEnded) client.end(() => client.destroySoon());
+    if (guest.readableEnded) void hasPassed.promise.then(() => client.end(() => client.destroySoon()));
     else client.destroy();
   });
+  if (guest.destroyed) client.destroy();
   client.resume();
   guest.resume();
   return closed.then(() => clearInterval(activity));

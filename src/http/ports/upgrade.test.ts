@@ -2,12 +2,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import type { Duplex } from "node:stream";
+import { Duplex } from "node:stream";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { WebSocket, WebSocketServer } from "ws";
 import { Api, keys } from "../../../test/api.ts";
 import { bytesOf, GuestServer, ok, PortUrls, parsed } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import { ConnectionReset } from "../../agent/dial.ts";
 
 const api = new Api({ port_connections_max: 2 });
 const urls = new PortUrls(api);
@@ -176,6 +177,36 @@ describe("an upgrade", () => {
       await waitFor("the guest sees it", () => server.connections[round]?.destroyed === true);
     }
   });
+});
+
+test("a reset that comes with the 101 ends the client's connection", async () => {
+  api.agent(id).dial = async () => {
+    const guest: Duplex = new Duplex({
+      read() {},
+      write(_bytes, _encoding, done) {
+        done();
+        guest.push(Buffer.from(switching, "latin1"));
+        guest.destroy(new ConnectionReset());
+      },
+    });
+    return guest.on("error", () => {});
+  };
+  const socket = await urls.connection();
+  socket.write(upgrade());
+  await within("the end", Promise.race([once(socket.resume(), "close"), once(socket, "end")]));
+});
+
+test("the server's stop ends a connection that waits for its 101", async () => {
+  const own = new Api();
+  const at = new PortUrls(own);
+  await at.listen();
+  const of = await own.capsule();
+  const server = new GuestServer(own, of, 80, () => {});
+  const socket = await at.connection();
+  socket.write(bytesOf(`80-${of}.localhost`, "/", ["Upgrade: x"]).replace("close", "Upgrade"));
+  await waitFor("it is dialled", () => server.heard[0]?.includes("\r\n\r\n") === true);
+  await within("the stop", own.app.close());
+  await waitFor("the guest sees it", () => server.connections[0]?.destroyed === true);
 });
 
 test("the server's stop ends upgraded connections", async () => {

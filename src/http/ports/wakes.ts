@@ -14,9 +14,12 @@ export class Wakes {
     this.#onWake = onWake;
   }
 
-  /** To be called before a request waits, and the returned function after it. Throws "quota_exceeded" for a request of anybody. */
-  begin(id: string, { identity, tokens }: Pick<Grant, "identity" | "tokens">): () => void {
-    if (this.#waiting.of(id) === 0) {
+  /**
+   * To be called before a request waits, and the returned function after it. A request begins no resume that is under way, also when
+   * those that began it have gone. Throws "quota_exceeded" for a request of anybody.
+   */
+  begin(id: string, { identity, tokens }: Pick<Grant, "identity" | "tokens">, isResuming: boolean): () => void {
+    if (this.#waiting.of(id) === 0 && !isResuming) {
       if (identity === undefined && tokens.length === 0) this.#public.take(id);
       this.#onWake();
     }
