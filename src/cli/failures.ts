@@ -122,7 +122,7 @@ function connectionAdvice({ code, message }: ConnectionError, url: string): stri
   if (code !== "unreachable") return undefined;
   const isLocal = /^http:\/\/(127\.|localhost|\[::1\])/.test(url);
   return isLocal
-    ? "Is the server running? Start it with: ./dev up"
+    ? "Is the server running? Start it with ./dev up in a clone, or systemctl start capsule after an install."
     : "Is CAPSULE_URL right, and is the server running there?";
 }
 

@@ -165,7 +165,11 @@ test("overwriting a template: capsules paused on the old one keep its files and 
   assert.equal(storages(service).length, 1);
 });
 
-test("a built-in template cannot be deleted: there is no snapshot template of that name", async () => {
+test("a built-in image cannot be deleted, and the refusal tells it from a template that does not exist", async () => {
   const service = fakeService();
-  await assert.rejects(service.templates.delete(service.team, "minimal"), { code: "not_found" });
+  const code = "not_found";
+  const message = "minimal is an image of the server, not a snapshot template: only its operator removes it";
+  await assert.rejects(service.templates.delete(service.team, "minimal"), { code, message });
+  const missing = 'there is no snapshot template "minima"';
+  await assert.rejects(service.templates.delete(service.team, "minima"), { code, message: missing });
 });

@@ -114,11 +114,18 @@ export class Templates {
     return made;
   }
 
-  /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
+  /** Throws CapsuleError("not_found"), also for a built-in image. */
   async delete(teamId: string, name: string): Promise<void> {
-    const { rows, capsuleRows, database, clock, step, retired } = this.#options;
+    const { rows, capsuleRows, database, clock, step, retired, host } = this.#options;
     const row = rows.named(teamId, name);
-    if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
+    if (row === undefined) {
+      const isImage = host.images().some((image) => image.name === name);
+      const isOperators = `${name} is an image of the server, not a snapshot template: only its operator removes it`;
+      throw new CapsuleError(
+        "not_found",
+        isImage ? isOperators : `there is no snapshot template ${JSON.stringify(name)}`,
+      );
+    }
     transact(database, () => {
       rows.retire(row.storage, clock.now());
       capsuleRows.block(row.storage, name);
