@@ -149,6 +149,11 @@ export function pathOf(target: string): string {
   return target.split("?", 1)[0] ?? "";
 }
 
+/** The view as the server at `url` gives it, after a start on another port: URLs of the capsule's ports have that one. */
+export function viewAt(url: string, view: Reply["json"]): Reply["json"] {
+  return { ...view, port_url: view.port_url.replace(/[0-9]+$/, new URL(url).port) };
+}
+
 /** A capsule that `await using` destroys at the end of the scope. */
 export class TestCapsule implements AsyncDisposable {
   readonly client: Client;

@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Client, type TestCapsule } from "../client.ts";
+import { Client, type TestCapsule, viewAt } from "../client.ts";
 import { askMemoryProcess, startMemoryProcess } from "../conformance/memory-process.ts";
 import { Server } from "../server.ts";
 
@@ -87,7 +87,7 @@ describe("capsule backup", () => {
     assert.equal(restored.apiKey, server.apiKey);
     const other = await Client.connect(restored.url, restored.apiKey);
     const again: TestCapsule = other.known(paused.id);
-    assert.deepEqual(await again.view(), view);
+    assert.deepEqual(await again.view(), viewAt(restored.url, view));
     await again.resume();
     assert.equal(await askMemoryProcess(again, "tell"), memory);
     assert.equal(await again.sh("cat /root/file"), "on-disk");

@@ -1,7 +1,7 @@
 /** Deadlines of capsules, and requests that resume them, over a kill of the server. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Client, TestCapsule } from "../client.ts";
+import { Client, TestCapsule, viewAt } from "../client.ts";
 import { Server } from "../server.ts";
 
 test("lifetimes, retentions and auto_resume hold over a kill -9 of the server", async () => {
@@ -24,7 +24,7 @@ test("lifetimes, retentions and auto_resume hold over a kill -9 of the server", 
     after[1]!.until("paused"),
     gone(after[2]!),
   ]);
-  assert.deepEqual(await after[3]!.view(), before);
+  assert.deepEqual(await after[3]!.view(), viewAt(server.url, before));
   await after[3]!.pause();
   await server.kill("SIGKILL");
   await server.start();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { findBelow } from "../../src/vmm/process.ts";
-import { Client } from "../client.ts";
+import { Client, viewAt } from "../client.ts";
 import { Server } from "../server.ts";
 import { OtherVersion } from "./other-version.ts";
 
@@ -23,7 +23,7 @@ test("a running capsule keeps its VM under another version of the server", { tim
   const { json: health } = await client.expect(200, "GET", "/healthz");
   assert.equal(health.version, "99.0.0");
   const same = client.known(capsule.id);
-  assert.deepEqual(await same.view(), before);
+  assert.deepEqual(await same.view(), viewAt(server.url, before));
   assert.deepEqual(await findBelow(server.dataDir), [vm]);
   assert.equal(await same.sh("pgrep -xf 'sleep 8002'"), String(background.pid));
   await same.destroy();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { copyFile, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before } from "node:test";
-import { Client } from "../../client.ts";
+import { Client, viewAt } from "../../client.ts";
 import { attributesOf, Collector } from "../../collector.ts";
 import { EventStream } from "../../event-stream.ts";
 import { Server } from "../../server.ts";
@@ -145,7 +145,8 @@ export const operation = section(import.meta, "operation", () => {
 
         const now = [running, paused].map((each) => client.known(each.id));
         const views = await Promise.all(now.map((each) => each.view()));
-        assert.deepEqual(views.map(steady), before.map(steady));
+        const expected = before.map((view) => viewAt(server.url, view));
+        assert.deepEqual(views.map(steady), expected.map(steady));
         assert.equal((await now[0]!.run("pgrep", ["-xf", "sleep 8001"])).stdout, `${json.pid}\n`);
         await using again = await TestSocket.open(now[0]!, "pty");
         again.say({ type: "connect", tag });
