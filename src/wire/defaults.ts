@@ -1,6 +1,6 @@
 /** Defaults of a new capsule and the form of its name, for the API and the dashboard. */
 /** The template is the built-in image that every service has. */
-export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 } as const;
+export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512 } as const;
 
 /** Changes of a new capsule without a request. Default times are limits of the service. */
 export const policyDefaults = { on_timeout: "pause", on_expiry: "destroy", auto_resume: false } as const;

@@ -13,7 +13,7 @@ interface Opening {
   /** The element that has the focus: its label or text. */
   focus: string;
   /** Enter after "ci" was typed sends this request, or closes the dialog without one. */
-  enter: "closes" | `POST ${string}` | `PATCH ${string}`;
+  enter: "closes" | `POST ${string}` | `PATCH ${string}` | `PUT ${string}`;
   /** In a list of choices Enter sends nothing: this button does. */
   confirm?: string;
   /** The typed text is part of the request. */
@@ -65,6 +65,14 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
     { at: `${page}/files`, button: "Delete .bashrc", ...destroy },
     { at: `${page}/processes`, button: `End process ${pid}`, ...destroy },
     { at: `${page}/processes`, button: `Output of process ${pid}`, focus: "Close", enter: "closes" },
+    { at: `${page}/network`, button: "Make port 8000 public", ...destroy },
+    {
+      at: `${page}/network`,
+      button: "Edit network",
+      focus: "Reaches on the internet",
+      enter: `PUT /v1/capsules/${id}/network`,
+      confirm: "Save",
+    },
     { at: "#/templates", button: `New capsule from ${template}`, ...create },
     { at: "#/templates", button: `Delete ${template}`, ...destroy },
     { at: "#/keys", button: "New key", focus: "Name", enter: "POST /v1/keys", isTyped: true },
@@ -168,12 +176,15 @@ async function faults(page: Page, dialog: Locator): Promise<string[]> {
   return wrong;
 }
 
+const listener = "import socket, time; kept = socket.create_server(('127.0.0.1', 8000)); time.sleep(1000)";
+
 /** Something of each kind that a dialog is about. */
 async function furnish(template: string, keyName: string) {
   const source = await service().capsule();
   await service().expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: template } });
   const capsule = await service().capsule();
   const { json: sleep } = await capsule.exec({ cmd: "sleep", args: ["1000"], background: true });
+  await capsule.exec({ cmd: "python3", args: ["-c", listener], background: true });
   const { json: key } = await service().expect(201, "POST", "/v1/keys", { json: { name: keyName } });
   const places: Places = { capsule, pid: sleep.pid, template, key: keyName };
   const remove = async () => {

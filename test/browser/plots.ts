@@ -20,6 +20,7 @@ test("a capsule's CPU, memory and disk are plotted, and read as tables", deadlin
   const { page } = visitor;
   await page.getByRole("tab", { name: "Files" }).press("ArrowRight");
   await page.getByRole("tab", { name: "Processes" }).press("ArrowRight");
+  await page.getByRole("tab", { name: "Network" }).press("ArrowRight");
   const plots = page.getByRole("figure");
   for (const title of [/^CPU, share of its vCPUs/, /^Memory, of \d/, /^Disk, of 4 GiB|^Disk, of 3\.\d GiB/]) {
     const plot = plots.filter({ hasText: title });

@@ -7,6 +7,7 @@ import "./bulk.ts";
 import "./terminals.ts";
 import "./files.ts";
 import "./watching.ts";
+import "./network.ts";
 import "./plots.ts";
 import "./reference.ts";
 import "./looks.ts";

@@ -1,4 +1,4 @@
-/** The page of one capsule: facts, actions, and tabs for its terminals, files, processes, metrics and details. */
+/** The page of one capsule: facts, actions, and tabs for its terminals, files, processes, network, metrics and details. */
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
@@ -16,6 +16,7 @@ import { PlotsTab } from "./capsule-plots.tsx";
 import { EditDialog } from "./edit-dialog.tsx";
 import { FilesTab } from "./files.tsx";
 import { useLeftShells } from "./left-shells.ts";
+import { NetworkTab } from "./network.tsx";
 import { ProcessesTab } from "./processes.tsx";
 import { RequireRunning } from "./require-running.tsx";
 import { TerminalsTab } from "./terminals.tsx";
@@ -24,6 +25,7 @@ const tabs = [
   { value: "terminal", name: "Terminal" },
   { value: "files", name: "Files" },
   { value: "processes", name: "Processes" },
+  { value: "network", name: "Network" },
   { value: "metrics", name: "Metrics" },
   { value: "details", name: "Details" },
 ] as const;
@@ -84,6 +86,8 @@ function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab })
       return <RequireRunning capsule={capsule} action="files" render={() => <FilesTab id={capsule.id} />} />;
     case "processes":
       return <RequireRunning capsule={capsule} action="processes" render={() => <ProcessesTab id={capsule.id} />} />;
+    case "network":
+      return <NetworkTab capsule={capsule} />;
     case "metrics":
       return <PlotsTab id={capsule.id} />;
     case "details":

@@ -1,5 +1,6 @@
-/** The dialog for a new capsule: template, name, size, and what happens to it by itself. */
+/** The dialog for a new capsule: template, name, size, network, and what happens to it by itself. */
 import { useState } from "preact/hooks";
+import type { Egress } from "../../src/sdk/sdk.ts";
 import { createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
@@ -8,11 +9,13 @@ import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
 import { pairsIn } from "../state/pairs.ts";
+import { portsIn } from "../state/ports.ts";
 import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 import { LabelsField, NameField } from "./capsule-fields.tsx";
+import { EgressField, networkPaths, PublicPortsField } from "./network-fields.tsx";
 
-const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
+const { template, vcpus, memory_mb: memoryMb } = createDefaults;
 const defaults: Settings = {
   name: "",
   template,
@@ -21,10 +24,10 @@ const defaults: Settings = {
   diskMb: "",
   labels: "",
   envs: "",
-  timeoutSec,
-  lifetimeSec: 0,
-  retentionSec: 0,
+  times: {},
   autoResume: false,
+  egress: "",
+  publicPorts: "",
 };
 
 interface Settings {
@@ -38,27 +41,33 @@ interface Settings {
   /** Lines KEY=VALUE. */
   labels: string;
   envs: string;
-  timeoutSec: number;
-  lifetimeSec: number;
-  retentionSec: number;
+  /** A time that is left out is the service's default. */
+  times: { [field in (typeof policies)[number]["field"]]?: number };
   autoResume: boolean;
+  /** Empty: the service's default. */
+  egress: Egress | "";
+  /** As typed. */
+  publicPorts: string;
 }
 
 const policies = [
   {
     field: "timeoutSec",
+    limit: "timeout_default_sec",
     label: "Pause when idle",
     hint: "After this time without a command. Files, memory and processes are kept on disk.",
     choices: [0, 300, 900, 3_600, 14_400, 86_400],
   },
   {
     field: "lifetimeSec",
+    limit: "lifetime_default_sec",
     label: "Destroy when it has run",
     hint: "For this time, whatever it does. Counts anew after a resume.",
     choices: [0, 900, 3_600, 14_400, 86_400, 604_800],
   },
   {
     field: "retentionSec",
+    limit: "retention_default_sec",
     label: "Destroy when paused",
     hint: "For this time, stopped or failed too.",
     choices: [0, 3_600, 86_400, 604_800, 2_592_000],
@@ -77,15 +86,17 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
   const change = (part: Partial<Settings>) => setSettings((before) => ({ ...before, ...part }));
   const snapshot = templates.value?.find(({ name, type }) => type === "snapshot" && name === settings.template);
   const create = async () => {
-    const { name, diskMb, labels, envs, ...rest } = settings;
+    const { name, diskMb, labels, envs, times, egress, publicPorts, ...rest } = settings;
     const pairs = { labels: pairsIn(labels, "Labels"), envs: pairsIn(envs, "Variables") };
     const given = { ...pairs, ...(name === "" ? {} : { name }), ...(diskMb === "" ? {} : { diskMb: Number(diskMb) }) };
-    const { info } = await client.create({ ...rest, ...given, wait: false });
+    const ports = portsIn(publicPorts);
+    const network = { ...(egress === "" ? {} : { egress }), ...(ports.length === 0 ? {} : { publicPorts: ports }) };
+    const { info } = await client.create({ ...rest, ...times, ...given, network, wait: false });
     store.changed(info);
     goTo({ page: "capsule", id: info.id, tab: "terminal" });
   };
   return (
-    <FormDialog title="New capsule" confirm="Create" onConfirm={create} onClose={onClose}>
+    <FormDialog title="New capsule" confirm="Create" paths={networkPaths} onConfirm={create} onClose={onClose}>
       <TemplateField settings={settings} onChange={change} />
       <NameField text={settings.name} onChange={(name) => change({ name })} />
       {snapshot === undefined ? (
@@ -105,7 +116,7 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         onChange={(envs) => change({ envs })}
       />
       {policies.map((policy) => (
-        <PolicyField key={policy.field} policy={policy} settings={settings} onChange={change} />
+        <PolicyField key={policy.field} policy={policy} settings={settings} limits={limits} onChange={change} />
       ))}
       <label class="choice">
         <input
@@ -115,6 +126,8 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         />
         Resume it when a request needs it
       </label>
+      <EgressField chosen={settings.egress} hasDefault onChange={(egress) => change({ egress })} />
+      <PublicPortsField text={settings.publicPorts} onChange={(publicPorts) => change({ publicPorts })} />
     </FormDialog>
   );
 }
@@ -194,23 +207,36 @@ function DiskField({ settings, limits, onChange }: FieldsProps & { limits: Limit
   );
 }
 
-function PolicyField({ policy, settings, onChange }: FieldsProps & { policy: (typeof policies)[number] }) {
-  const { field, label, hint, choices } = policy;
+interface PolicyFieldProps extends FieldsProps {
+  policy: (typeof policies)[number];
+  limits: Limits | undefined;
+}
+
+function PolicyField({ policy, settings, limits, onChange }: PolicyFieldProps) {
+  const { field, limit, label, hint, choices } = policy;
+  const choose = (text: string) => {
+    const { [field]: _, ...others } = settings.times;
+    onChange({ times: text === "" ? others : { ...others, [field]: Number(text) } });
+  };
+  const preset = limits?.[limit];
   return (
     <Field label={label} hint={hint}>
       {(ties) => (
-        <select
-          {...ties}
-          value={settings[field]}
-          onChange={(event) => onChange({ [field]: Number(event.currentTarget.value) })}
-        >
+        <select {...ties} value={settings.times[field] ?? ""} onChange={(event) => choose(event.currentTarget.value)}>
+          <option value="">
+            The service's default{preset === undefined ? "" : `: ${after(preset).toLowerCase()}`}
+          </option>
           {choices.map((seconds) => (
             <option key={seconds} value={seconds}>
-              {seconds === 0 ? "Never" : `After ${duration(seconds)}`}
+              {after(seconds)}
             </option>
           ))}
         </select>
       )}
     </Field>
   );
+}
+
+function after(seconds: number): string {
+  return seconds === 0 ? "Never" : `After ${duration(seconds)}`;
 }

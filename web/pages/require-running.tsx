@@ -10,7 +10,7 @@ import { messageOf } from "../state/toasts.ts";
 
 interface RequireRunningProps {
   capsule: CapsuleInfo;
-  action: "files" | "processes" | "pty";
+  action: "files" | "processes" | "portList" | "pty";
   render: () => JSX.Element;
 }
 

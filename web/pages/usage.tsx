@@ -39,6 +39,7 @@ export function UsagePage() {
   );
 }
 
+const wait = (seconds: number) => (seconds === 0 ? "no limit" : duration(seconds));
 const plain = (amount: number) => amount.toLocaleString("en");
 
 function Meters({ limits }: { limits: Limits }) {
@@ -105,6 +106,12 @@ const rows: readonly [Exclude<keyof Limits, "usage">, string, (value: number) =>
   ["timeout_max_sec", "Longest idle time of a capsule", duration],
   ["lifetime_max_sec", "Longest lifetime of a capsule's run", duration],
   ["retention_max_sec", "Longest retention of a capsule", duration],
+  ["timeout_default_sec", "Idle time of a capsule that was made without one", wait],
+  ["lifetime_default_sec", "Lifetime of a run, of such a capsule", wait],
+  ["retention_default_sec", "Retention of such a capsule", wait],
+  ["public_ports_max", "Public ports of one capsule", plain],
+  ["port_connections_max", "Open connections to ports of one capsule", plain],
+  ["port_token_max_sec", "Longest life of a link to a port", duration],
   ["body_max_bytes", "Body of a JSON request", size],
   ["exec_timeout_default_sec", "Default timeout of a command", duration],
   ["exec_timeout_max_sec", "Longest timeout of a command", duration],

@@ -1,18 +1,31 @@
-/** Text with a button that copies it. */
+/** A button that copies a text. */
 import { useState } from "preact/hooks";
 import { useDashboard } from "../state/dashboard.ts";
 import { Button } from "./button.tsx";
 
 const shownMs = 2_000;
 
-export function CopyButton({ text, label }: { text: string; label: string }) {
+interface CopyProps {
+  /** A function: makes the text when it is asked for. */
+  text: string | (() => Promise<string>);
+  label: string;
+}
+
+export function CopyButton({ text, label }: CopyProps) {
   const { toasts } = useDashboard();
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
+    let made: string;
     try {
-      await navigator.clipboard.writeText(text);
+      made = typeof text === "string" ? text : await text();
+    } catch (error) {
+      return toasts.failed(error);
+    }
+    try {
+      await navigator.clipboard.writeText(made);
     } catch {
-      return toasts.failed(new Error("the browser does not let this page copy; select the text and copy it yourself"));
+      const where = typeof text === "string" ? "the text" : `this: ${made}`;
+      return toasts.failed(new Error(`the browser does not let this page copy; copy it yourself: select ${where}`));
     }
     setCopied(true);
     setTimeout(() => setCopied(false), shownMs);

@@ -4,8 +4,10 @@
  */
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { type RefusedField, refusedField } from "../state/refused-field.ts";
 import { messageOf } from "../state/toasts.ts";
 import { Button, type ButtonProps } from "./button.tsx";
+import { FieldRefusal } from "./field.tsx";
 import { Icon } from "./icon.tsx";
 
 /** The first field; in a dialog without one, the last button. */
@@ -67,32 +69,41 @@ interface FormDialogProps {
   /** Label of the confirming button. */
   confirm: string;
   kind?: ButtonProps["kind"];
+  /** Paths of the fields that show the service's refusal of them. */
+  paths?: readonly string[];
   /** The dialog closes when this resolves; an error is shown inside the dialog, which stays open. */
   onConfirm: () => Promise<void>;
   onClose: () => void;
 }
 
 /** A dialog with an action. Where it destroys, Cancel gets the focus. */
-export function FormDialog({ title, children, confirm, kind = "primary", onConfirm, onClose }: FormDialogProps) {
+export function FormDialog(props: FormDialogProps) {
+  const { title, children, confirm, kind = "primary", paths = [], onConfirm, onClose } = props;
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<string>();
+  const [refused, setRefused] = useState<RefusedField>();
   const submit = async (event: Event) => {
     event.preventDefault();
     if (isBusy) return;
     setBusy(true);
     setProblem(undefined);
+    setRefused(undefined);
     try {
       await onConfirm();
       onClose();
     } catch (error) {
-      setProblem(messageOf(error));
+      const field = refusedField(error, paths);
+      setRefused(field);
+      if (field === undefined) setProblem(messageOf(error));
       setBusy(false);
     }
   };
   return (
     <Dialog title={title} first={kind === "danger" ? firstButton : firstField} onClose={onClose}>
       <form onSubmit={submit}>
-        <div class="dialog-body">{children}</div>
+        <FieldRefusal.Provider value={refused}>
+          <div class="dialog-body">{children}</div>
+        </FieldRefusal.Provider>
         <FormProblem text={problem} />
         <footer>
           <Button onPress={onClose}>Cancel</Button>

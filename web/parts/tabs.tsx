@@ -1,6 +1,6 @@
 /** Tabs by the ARIA pattern: one tab stop, arrow keys between the tabs. */
 import type { ComponentChildren } from "preact";
-import { useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface TabsProps<T extends string> {
   label: string;
@@ -13,6 +13,10 @@ interface TabsProps<T extends string> {
 
 export function Tabs<T extends string>({ label, tabs, chosen, id, onChoose }: TabsProps<T>) {
   const list = useRef<HTMLDivElement>(null);
+  // On a narrow screen the tabs scroll, and the address may choose one of the last.
+  useLayoutEffect(() => {
+    list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [chosen]);
   const move = (event: KeyboardEvent) => {
     const at = tabs.findIndex(({ value }) => value === chosen);
     const steps: Record<string, number> = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };

@@ -1,7 +1,7 @@
 /** The current page, from the fragment of the address: back, forward, reload and bookmarks work without the server. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 
-export const capsuleTabs = ["terminal", "files", "processes", "metrics", "details"] as const;
+export const capsuleTabs = ["terminal", "files", "processes", "network", "metrics", "details"] as const;
 export type CapsuleTab = (typeof capsuleTabs)[number];
 
 export type Route =

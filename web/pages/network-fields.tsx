@@ -1,0 +1,95 @@
+/** The fields of a network that a capsule's create and its later change share. */
+import type { Egress } from "../../src/sdk/sdk.ts";
+import { Field } from "../parts/field.tsx";
+
+/** As the service names the fields in a refusal. */
+export const networkPaths = [
+  "network.egress",
+  "network.allow",
+  "network.deny",
+  "network.public_ports",
+  "network.host_header",
+] as const;
+
+export const egressWords: Record<Egress, string> = {
+  none: "Nothing",
+  allowlist: "What is allowed",
+  public: "Every public address",
+};
+
+interface EgressFieldProps {
+  /** Empty: the service's default. */
+  chosen: Egress | "";
+  hasDefault?: boolean;
+  onChange: (egress: Egress | "") => void;
+}
+
+export function EgressField({ chosen, hasDefault = false, onChange }: EgressFieldProps) {
+  return (
+    <Field
+      label="Reaches on the internet"
+      path="network.egress"
+      hint="Kept for a later version: in this one nothing goes out, whatever is chosen."
+    >
+      {(ties) => (
+        <select {...ties} value={chosen} onChange={(event) => onChange(event.currentTarget.value as Egress | "")}>
+          {hasDefault && <option value="">The service's default</option>}
+          {Object.entries(egressWords).map(([egress, words]) => (
+            <option key={egress} value={egress}>
+              {words}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+interface TextProps {
+  text: string;
+  onChange: (text: string) => void;
+}
+
+export function PublicPortsField({ text, onChange }: TextProps) {
+  return (
+    <Field
+      label="Public ports"
+      path="network.public_ports"
+      hint="Such as 3000, 8080. Anybody who has their URL may reach them; their requests may wake the capsule."
+    >
+      {(ties) => (
+        <input
+          {...ties}
+          type="text"
+          autocomplete="off"
+          value={text}
+          onInput={(event) => onChange(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
+
+interface EntriesFieldProps extends TextProps {
+  label: string;
+  path: (typeof networkPaths)[number];
+  hint: string;
+}
+
+/** A line for each entry. */
+export function EntriesField({ label, path, hint, text, onChange }: EntriesFieldProps) {
+  return (
+    <Field label={label} path={path} hint={hint}>
+      {(ties) => (
+        <textarea
+          {...ties}
+          rows={3}
+          autocomplete="off"
+          spellcheck={false}
+          value={text}
+          onInput={(event) => onChange(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}
