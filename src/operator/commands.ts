@@ -49,6 +49,7 @@ export const operatorCommands: Commands = {
   down: {
     usage: "",
     meaning: "stop the server of this data folder and end all its VMs",
+    details: "Capsules that ran are in status error at the next start; capsule start boots them from their disks.",
     options: {},
     words: [0, 0],
     examples: [["CAPSULE_DATA=/var/lib/capsule capsule down", "the server of another data folder"]],

@@ -108,7 +108,8 @@ export class Qemu implements Vmm {
 
   async adopt(spec: VmSpec, process: VmProcess): Promise<Vm> {
     if (!(await isVm(process, spec.nonce))) {
-      throw new CapsuleError("agent_error", `Process ${process.pid} is not the VM of ${spec.name}, or no longer.`);
+      const why = `ended while no server ran, as by capsule down or a reboot: process ${process.pid} is not the VM.`;
+      throw new CapsuleError("agent_error", `The VM of ${spec.name} ${why}`);
     }
     this.#options.jail?.adopt(process);
     killFirst(process.pid); // the release before did not
