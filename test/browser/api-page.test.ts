@@ -27,6 +27,12 @@ test("a request can be tried from the page, which asks nobody but this server", 
     for (const chapter of ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"]) {
       await page.getByRole("heading", { name: chapter }).first().waitFor();
     }
+    await page.setViewportSize({ width: 390, height: 844 });
+    await page.getByRole("heading", { name: "WebSockets" }).waitFor();
+    await waitFor("a page as wide as a phone", () =>
+      page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth),
+    );
+    await page.setViewportSize({ width: 1280, height: 720 });
     assert.equal(await page.getByRole("link", { name: "dashboard" }).getAttribute("href"), "/");
     await page.getByRole("button", { name: "Authorize" }).first().click();
     const dialog = page.locator(".modal-ux");

@@ -1,11 +1,14 @@
 /** The sign-in form, with directions to a key or a one-time link. */
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { hasCode } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { FormProblem } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { Logo } from "../parts/logo.tsx";
 import type { Account } from "../state/account.ts";
 import { messageOf } from "../state/toasts.ts";
+
+const notValid = "No team has this key: it is mistyped, was revoked, or has expired.";
 
 export function SignInPage({ account, reason }: { account: Account; reason: string | undefined }) {
   const [key, setKey] = useState("");
@@ -21,7 +24,7 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
     try {
       await account.signIn(key.trim());
     } catch (error) {
-      setProblem(messageOf(error));
+      setProblem(hasCode(error, "unauthorized") ? notValid : messageOf(error));
       setBusy(false);
     }
   };

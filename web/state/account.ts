@@ -73,7 +73,8 @@ export class Account {
     try {
       await this.#retrySignIn(key);
     } catch (error) {
-      this.#leave(`You were signed out: ${(error as Error).message}.`);
+      const why = hasCode(error, "unauthorized") ? "the key is no longer valid" : (error as Error).message;
+      this.#leave(`You were signed out: ${why}.`);
     }
   }
 

@@ -68,6 +68,9 @@ scheme.addEventListener("change", follow);
 follow();
 `;
 
+/** On a phone the introduction's tables are wider than the page. */
+const scrollWideTables = ".swagger-ui .renderedMarkdown { overflow-x: auto; }";
+
 /** The SDK as an npm package, built beside the dashboard. */
 function registerSdk(app: App, { web: folder }: RouteContext): void {
   app.get(
@@ -98,7 +101,11 @@ function registerReference(app: App): void {
   });
   app.register(swaggerUi, {
     routePrefix: "/docs",
-    theme: { title: "Capsule API", js: [{ filename: "color-scheme.js", content: followColorScheme }] },
+    theme: {
+      title: "Capsule API",
+      js: [{ filename: "color-scheme.js", content: followColorScheme }],
+      css: [{ filename: "narrow.css", content: scrollWideTables }],
+    },
     logo: { type: "image/svg+xml", content: "" },
     uiConfig: {
       layout: "BaseLayout",
