@@ -19,6 +19,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { after, describe, test } from "node:test";
+import { loadConfig } from "../../src/config.ts";
 import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
@@ -41,9 +42,7 @@ test("stopping the service ends the server alone, and the next one finds its dat
 
 test("its stop timeout is longer than the server's", () => {
   const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(unit())?.[1]);
-  const drainMs = Number(
-    /"CAPSULE_DRAIN_MS", "(\d+)"/.exec(readFileSync(join(repository, "src/config.ts"), "utf8"))?.[1],
-  );
+  const { drainMs } = loadConfig({});
   assert.ok(seconds * 1_000 > 4 * drainMs, `${seconds} s for a drain of ${drainMs} ms, twice, and the rest`);
 });
 
