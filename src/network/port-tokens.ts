@@ -20,6 +20,11 @@ export function signPortToken(
   return `${expiresAt}.${createHmac("sha256", secret).update(signed).digest("base64url")}`;
 }
 
+/** Whether the text may be a token of some port. */
+export function isPortToken(text: string): boolean {
+  return tokenPattern.test(text);
+}
+
 /** When the token ends, in epoch milliseconds; undefined: it does not open this port, or no more. The whole text is compared, in constant time. */
 export function checkPortToken(
   secret: Buffer,

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { credentialsOf, withoutCredentials } from "./port-credentials.ts";
 
 const key = `capk_${"0".repeat(48)}`;
+const token = (end: number) => `${end}.${"A".repeat(43)}`;
 
 test("all four credentials are found, in every line and spelling", () => {
   const headers = [
@@ -12,23 +13,37 @@ test("all four credentials are found, in every line and spelling", () => {
       "x-api-KEY",
       "k2",
       "X-Capsule-Token",
-      "t1",
+      token(1),
       "Cookie",
-      "a=1; capsule_token=t4",
+      `a=1; capsule_token=${token(4)}`,
       "cookie",
-      "capsule_token=t5",
+      `capsule_token=${token(5)}`,
     ],
     ...["Authorization", `Bearer ${key}`],
   ];
-  assert.deepEqual(credentialsOf({ path: "/?capsule_token=t2&x&capsule%5ftoken=t%33", headers }), {
-    keys: ["k1", "k2"],
-    tokens: ["t1", "t2", "t3", "t4", "t5"],
-    queryTokens: ["t2", "t3"],
-    authorizationKeys: [key],
-  });
+  assert.deepEqual(
+    credentialsOf({ path: `/?capsule_token=${token(2)}&x&capsule%5ftoken=%33${token(3).slice(1)}`, headers }),
+    {
+      keys: ["k1", "k2"],
+      tokens: [token(1), token(2), token(3), token(4), token(5)],
+      queryTokens: [token(2), token(3)],
+      authorizationKeys: [key],
+    },
+  );
   const none = { keys: [], tokens: [], queryTokens: [], authorizationKeys: [] };
   const other = ["Cookie", "xcapsule_token=1; CAPSULE_TOKEN=2", "Authorization", "Bearer other", "X-Token", "3"];
   assert.deepEqual(credentialsOf({ path: "/capsule_token=1?xcapsule_token=1", headers: other }), none);
+});
+
+test("of many tokens those with the form of one are looked at, 16 of a kind", () => {
+  const odd = Array.from({ length: 100 }, () => "capsule_token=x");
+  const some = Array.from({ length: 20 }, (_, at) => `capsule_token=${token(at + 1)}`);
+  const { tokens } = credentialsOf({ path: "/", headers: ["Cookie", [...odd, ...some].join("; ")] });
+  assert.deepEqual(
+    tokens,
+    Array.from({ length: 16 }, (_, at) => token(at + 1)),
+  );
+  assert.equal(credentialsOf({ path: "/", headers: Array(9).fill(["X-API-Key", key]).flat() }).keys.length, 4);
 });
 
 test("a key in Authorization is found in every scheme", () => {

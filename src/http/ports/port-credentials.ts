@@ -2,6 +2,7 @@
  * The credentials of a port's URL: a key, or a token in a header, the query or a cookie. All of them are read here, and cut out of what
  * the guest is sent. Other bytes of path and headers stay as they are.
  */
+import { isPortToken } from "../../network/port-tokens.ts";
 import { linesOf } from "./port-hosts.ts";
 
 /** The query parameter and the cookie. */
@@ -9,8 +10,11 @@ export const tokenName = "capsule_token";
 const keyHeader = "x-api-key";
 const tokenHeader = "x-capsule-token";
 
-/** Credentials of one kind that are looked at, more than a head has room for: other capsules' pages may set cookies of this name. */
-const triedMax = 256;
+/**
+ * Credentials of one kind that are looked at, at some 20 µs each and before any turn. Pages of other capsules may set
+ * cookies of this name, so a good token stands behind more of them than a good key does.
+ */
+const triedMax = { keys: 4, tokens: 16 } as const;
 
 export interface Credentials {
   keys: string[];
@@ -34,11 +38,15 @@ export function credentialsOf({ path, headers }: Head): Credentials {
   const cookies = linesOf(headers, "cookie").flatMap(pairsOf).filter(isTokenCookie);
   const cookieTokens = cookies.map((pair) => pair.slice(pair.indexOf("=") + 1).trim());
   return {
-    keys: linesOf(headers, keyHeader).slice(0, triedMax),
-    tokens: [linesOf(headers, tokenHeader), queryTokens, cookieTokens].flatMap((some) => some.slice(0, triedMax)),
-    queryTokens: queryTokens.slice(0, triedMax),
-    authorizationKeys: linesOf(headers, "authorization").flatMap(keysIn).slice(0, triedMax),
+    keys: linesOf(headers, keyHeader).slice(0, triedMax.keys),
+    tokens: [linesOf(headers, tokenHeader), queryTokens, cookieTokens].flatMap(tried),
+    queryTokens: tried(queryTokens),
+    authorizationKeys: linesOf(headers, "authorization").flatMap(keysIn).slice(0, triedMax.tokens),
   };
+}
+
+function tried(texts: readonly string[]): string[] {
+  return texts.filter(isPortToken).slice(0, triedMax.tokens);
 }
 
 /** The head without credentials; `hidesAuthorization`: without `Authorization` too. */
