@@ -57,6 +57,17 @@ export function NetworkBody(limits: Limits) {
 
 const verdicts = ["allowed", "denied", "failed"] as const;
 
+const Decision = Type.Object({
+  at: Timestamp,
+  verdict: Type.Unsafe<(typeof verdicts)[number]>({ type: "string", enum: [...verdicts] }),
+  reason: Type.String(),
+  host: Type.Optional(Type.String()),
+  address: Type.Optional(Type.String()),
+  port: Type.Optional(Type.Integer()),
+  count: Type.Integer(),
+});
+export type NetworkDecision = Static<typeof Decision>;
+
 export const NetworkState = Type.Object(
   {
     ...fields,
@@ -75,18 +86,9 @@ export const NetworkState = Type.Object(
       bytes_out: Type.Integer(),
       bytes_in: Type.Integer(),
     }),
-    recent: Type.Array(
-      Type.Object({
-        at: Timestamp,
-        verdict: Type.Unsafe<(typeof verdicts)[number]>({ type: "string", enum: [...verdicts] }),
-        reason: Type.String(),
-        host: Type.Optional(Type.String()),
-        address: Type.Optional(Type.String()),
-        port: Type.Optional(Type.Integer()),
-        count: Type.Integer(),
-      }),
-      { description: "Connections of the capsule, newest last. Always empty in this release." },
-    ),
+    recent: Type.Array(Decision, {
+      description: "Connections of the capsule, newest last. Always empty in this release.",
+    }),
     unsupported: Type.Boolean({ description: "Whether the capsule has no way out, whatever its policy." }),
   },
   { title: "NetworkState" },

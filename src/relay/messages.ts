@@ -1,0 +1,64 @@
+/**
+ * Messages between the service and the relay, over the channel of a child process. The service trusts the relay's counts and
+ * nothing else of it: what a capsule may reach, the relay is told.
+ */
+import type { Egress, NetworkDecision } from "../wire/network.ts";
+
+/** A capsule's policy after the operator's ceiling. Entries as in NetworkPolicy. */
+export interface RelayPolicy {
+  egress: Egress;
+  allow: string[];
+  deny: string[];
+}
+
+/** The operator's rules, which hold for all capsules. */
+export interface RelaySettings {
+  /** IPv4 or IPv6 addresses, with `:port` or without, as dns.Resolver takes them. */
+  resolvers: string[];
+  /** CIDRs of the operator, reserved like the fixed ones. */
+  reserved: string[];
+  /** Reserved destinations that a capsule's `allow` may name; `host:PORT` is this machine's 127.0.0.1. */
+  grants: string[];
+  limits: RelayLimits;
+}
+
+/** As the rows of the same names of /v1/limits, without `network_`. */
+export interface RelayLimits {
+  connectionsMax: number;
+  teamConnectionsMax: number;
+  connectionsPerSec: number;
+  connectionsBurst: number;
+  namesPerSec: number;
+  namesInFlightMax: number;
+  heldMaxBytes: number;
+}
+
+/** `run`: one hand-over of one capsule's port, counted up by the service. */
+export type ToRelay =
+  /** The first message, and again after each change. */
+  | { kind: "settings"; settings: RelaySettings }
+  /** With the connected socket of the capsule's port. */
+  | { kind: "attach"; run: number; capsule: string; team: string; policy: RelayPolicy }
+  /** Answered by `applied`, when new connections obey it and those that it forbids are reset. */
+  | { kind: "policy"; run: number; seq: number; policy: RelayPolicy }
+  /** Closes the port's socket and everything that was opened for it. */
+  | { kind: "detach"; run: number }
+  /** Answered by `state`. */
+  | { kind: "state"; run: number; seq: number };
+
+export type FromRelay =
+  | { kind: "ready" }
+  | { kind: "applied"; seq: number }
+  | { kind: "state"; seq: number; connectionsOpen: number; recent: NetworkDecision[] }
+  /** Once a second while something has changed: what was added since the last one. */
+  | { kind: "counts"; runs: [run: number, added: RunCounts][]; names: Record<string, number>; connectionsOpen: number }
+  /** The port's socket has ended, or its gateway has broken the protocol. */
+  | { kind: "lost"; run: number; why: string };
+
+export interface RunCounts {
+  connections: number;
+  denied: number;
+  failed: number;
+  bytesOut: number;
+  bytesIn: number;
+}
