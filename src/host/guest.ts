@@ -110,6 +110,10 @@ export class LiveGuest implements Guest {
     return this.#agent;
   }
 
+  get networkSocket(): string | null {
+    return this.vm.networkSocket;
+  }
+
   /** The version of the protocol that its agent speaks. */
   get protocol(): number {
     return this.#protocol;

@@ -43,6 +43,11 @@ export interface Guest {
   readonly id: string;
   /** The connection to its agent. Throws CapsuleError("agent_error") while it is being made anew. */
   readonly agent: Agent;
+  /**
+   * Path of the socket through which its network is reached, for `net.connect` in this process; null: its machine was made without
+   * one. It stays valid until the guest has ended or is given up.
+   */
+  readonly networkSocket: string | null;
   /** The guest's sentences about optional parts of its last wake that failed, for the log. */
   readonly wakeProblems: readonly string[];
   /** Resolves once when the guest ends by itself; never when the host ended it. Never rejects. */

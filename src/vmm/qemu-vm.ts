@@ -9,11 +9,12 @@ import { allSettledOrThrow } from "./all-settled.ts";
 import { flushDeadlineMs, loadDeviceState, statusOf } from "./devices.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
 import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
+import { hasNetwork } from "./machine/parts.ts";
 import { consoleBytes, consoleDevice, disk } from "./machine/qemu-args.ts";
 import { endBwrap, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { vmLimits } from "./qemu-profile.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
-import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
+import { agentSocketName, clearFolder, networkSocketName, qmpSocketName } from "./vm-folder.ts";
 import { QemuSave } from "./vm-save.ts";
 import type { SavedVm, Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "./vmm.ts";
 import { limitWrites } from "./write-limit.ts";
@@ -77,6 +78,10 @@ export class QemuVm implements Vm {
 
   get agentSocket(): string {
     return this.socket(agentSocketName);
+  }
+
+  get networkSocket(): string | null {
+    return hasNetwork(this.#spec.machine.devices) ? this.socket(networkSocketName) : null;
   }
 
   /** Path of one of its sockets, through the open folder, so that it fits into sun_path. Invalid after `detach`. */

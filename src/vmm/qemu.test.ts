@@ -623,7 +623,7 @@ test("a release with later parts restores a saved VM as it was, and starts new o
   const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program.command), why: "tests" } as const;
   const later = new Qemu({ program, accelerator, jail: await Jail.open({ uids }), parts: laterParts });
   const base = await baseOf(1);
-  const ports = "cat /sys/class/virtio-ports/*/name";
+  const ports = "cat /sys/class/virtio-ports/*/name | sort";
   const spec = await specOf("earlier-parts", base.memory, 1);
   await cp(base.disk, spec.files.disk);
   const earlier = await later.restore(spec, { state: base.state, memory: null }, () => {});
@@ -639,8 +639,9 @@ test("a release with later parts restores a saved VM as it was, and starts new o
   const booted = await connectAgent(vm.agentSocket, { deadlineMs: bootMs });
   booted.close();
   const agent = await awake(vm);
-  assert.equal(await shell(agent, ports), "capsule.agent\ncapsule.second");
-  assert.ok((await readdir(newest.files.dir)).includes("second.sock"));
+  assert.equal(await shell(agent, ports), "capsule.agent\ncapsule.later\ncapsule.net");
+  for (const name of ["net.sock", "later.sock"]) assert.ok((await readdir(newest.files.dir)).includes(name));
+  assert.deepEqual([earlier.networkSocket, vm.networkSocket?.endsWith("/net.sock")], [null, true]);
   agent.close();
   await vm.kill();
   assert.deepEqual(await readdir(newest.files.dir), ["disk"]);

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
 export const agentSocketName = "agent.sock";
+export const networkSocketName = "net.sock";
 export const qmpSocketName = "qmp.sock";
 export const qtestSocketName = "qtest.sock";
 export const deviceStateName = "devices";

@@ -133,6 +133,8 @@ export interface Vm {
   readonly process: VmProcess;
   /** Path to connect to for the agent's byte pipe (already short enough for sun_path). */
   readonly agentSocket: string;
+  /** The same for the port of its network; null: it was made without one. */
+  readonly networkSocket: string | null;
   /** Resolves once, within a second, when the VM ends for a reason that was not `kill`. Never rejects. */
   readonly ended: Promise<VmEnd>;
   /** Stops the CPUs. */

@@ -39,6 +39,7 @@ export class FakeGuest implements Guest {
   readonly agent = new FakeAgent() as FakeAgent & Agent;
   readonly ended: Promise<GuestEnd>;
   readonly endWith: (end: GuestEnd) => void;
+  networkSocket: string | null = null;
   wakeProblems: readonly string[] = [];
   isHeld = true;
   /** Each limit of its writes that was set. */

@@ -8,6 +8,7 @@ export class FakeVm implements Vm {
   readonly spec: VmSpec;
   readonly process: VmProcess = { pid: 2 ** 22 + 1, startTicks: 1 }; // beyond the kernel's largest pid
   readonly agentSocket: string;
+  networkSocket: string | null = null;
   readonly ended: Promise<VmEnd>;
   readonly endWith: (end: VmEnd) => void;
   /** Returned by `state`; an Error is thrown. */

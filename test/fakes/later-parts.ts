@@ -1,12 +1,12 @@
-/** The parts of a release to come: a second port on the serial device, which takes one more place of it. */
+/** The parts of a release to come: a third port on the serial device, which takes one more place of it. */
 import { type Parts, parts } from "../../src/vmm/machine/parts.ts";
 
-export const secondSocketName = "second.sock";
+export const laterSocketName = "later.sock";
 
 const ports = parts.known.get("ports:1")!;
 
 export const laterParts: Parts = {
-  newest: ["ports:1", "second:1"],
+  newest: ["ports:1", "net:1", "later:1"],
   known: new Map([
     ...parts.known,
     [
@@ -14,18 +14,16 @@ export const laterParts: Parts = {
       {
         ...ports,
         args: (devices, fd) =>
-          ports
-            .args(devices, fd)
-            .map((arg) => (devices.includes("second:1") ? arg.replace("ports=2", "ports=3") : arg)),
+          ports.args(devices, fd).map((arg) => (devices.includes("later:1") ? arg.replace("ports=3", "ports=4") : arg)),
       },
     ],
     [
-      "second:1",
+      "later:1",
       {
-        sockets: [secondSocketName],
+        sockets: [laterSocketName],
         args: (_devices, fd) => [
-          ...["-chardev", `socket,id=second,fd=${fd(secondSocketName)},server=on,wait=off`],
-          ...["-device", "virtserialport,chardev=second,name=capsule.second"],
+          ...["-chardev", `socket,id=later,fd=${fd(laterSocketName)},server=on,wait=off`],
+          ...["-device", "virtserialport,chardev=later,name=capsule.later"],
         ],
       },
     ],

@@ -131,7 +131,7 @@ describe("a saved VM", () => {
     const saved = savedOn(tcg, old);
     const vmms = vmmsOn(tcg, { parts: laterParts });
     assert.deepEqual((await requireRestorable(vmms, saved)).devices, ["ports:1"]);
-    assert.deepEqual(vmms.machine(1, 512).devices, ["ports:1", "second:1"]);
+    assert.deepEqual(vmms.machine(1, 512).devices, ["ports:1", "net:1", "later:1"]);
     const latest = await requireRestorable(vmms, { ...saved, devices: laterParts.newest });
     assert.deepEqual(latest.devices, laterParts.newest);
   });
@@ -140,7 +140,7 @@ describe("a saved VM", () => {
     const saved = { ...savedOn(tcg, installed), devices: laterParts.newest };
     await assert.rejects(requireRestorable(vmmsOn(tcg), saved), {
       code: "conflict",
-      message: "it was saved on another machine: devices ports:1 second:1 there, ports:1 here",
+      message: "it was saved on another machine: devices ports:1 net:1 later:1 there, ports:1 here",
     });
   });
 });

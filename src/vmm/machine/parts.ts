@@ -3,7 +3,7 @@
  * restored with the parts that it was saved with, and new machines get the newest list. A part that a release has built is never
  * changed and never removed, because saved VMs have it.
  */
-import { agentSocketName } from "../vm-folder.ts";
+import { agentSocketName, networkSocketName } from "../vm-folder.ts";
 
 export interface Part {
   /** Sockets in the VM's folder that QEMU listens on for this part. */
@@ -21,6 +21,8 @@ export interface Parts {
   known: ReadonlyMap<string, Part>;
 }
 
+const network = "net:1";
+
 export const parts: Parts = {
   newest: ["ports:1"],
   known: new Map([
@@ -28,10 +30,20 @@ export const parts: Parts = {
       "ports:1", // the serial device, with the agent's port
       {
         sockets: [agentSocketName],
-        args: (_devices, fd) => [
+        args: (devices, fd) => [
           ...["-chardev", `socket,id=agent,fd=${fd(agentSocketName)},server=on,wait=off`],
-          ...["-device", "virtio-serial-device,max_ports=2"],
+          ...["-device", `virtio-serial-device,max_ports=${devices.includes(network) ? 3 : 2}`],
           ...["-device", "virtserialport,chardev=agent,name=capsule.agent"],
+        ],
+      },
+    ],
+    [
+      network, // the gateway's port, on the serial device of ports:1
+      {
+        sockets: [networkSocketName],
+        args: (_devices, fd) => [
+          ...["-chardev", `socket,id=net,fd=${fd(networkSocketName)},server=on,wait=off`],
+          ...["-device", "virtserialport,chardev=net,name=capsule.net"],
         ],
       },
     ],
@@ -50,4 +62,9 @@ export function partsOf({ known }: Parts, devices: readonly string[]): Part[] {
     if (part === undefined) throw new Error(`there is no part ${JSON.stringify(name)}`);
     return part;
   });
+}
+
+/** Whether a VM with these parts has the port of its network. */
+export function hasNetwork(devices: readonly string[]): boolean {
+  return devices.includes(network);
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { laterParts, secondSocketName } from "../../../test/fakes/later-parts.ts";
+import { laterParts, laterSocketName } from "../../../test/fakes/later-parts.ts";
 import type { Machine, VmSpec } from "../vmm.ts";
 import { parts } from "./parts.ts";
 import { kernelOptions, namesVm, nonceBelow, qemuArgs, socketsOf, stateFdOf } from "./qemu-args.ts";
@@ -107,6 +107,24 @@ test("a warm process that warms its translations has qtest besides, invisible to
 
 test("new machines have the parts that are tested here", () => assert.deepEqual(parts.newest, tcg.devices));
 
+test("a VM with a network has a second port on the serial device, and nothing else more", () => {
+  const launch = { tscKhz: 1, isIncoming: true };
+  const [without, withNetwork] = [["ports:1"], ["ports:1", "net:1"]].map((devices) =>
+    lines(qemuArgs({ ...launch, spec: specOf({ ...tcg, devices }) })),
+  );
+  assert.deepEqual(
+    withNetwork!.filter((line) => !without!.includes(line)),
+    [
+      "-device virtio-serial-device,max_ports=3",
+      "-chardev socket,id=net,fd=4,server=on,wait=off",
+      "-device virtserialport,chardev=net,name=capsule.net",
+      "-chardev socket,id=qmp,fd=5,server=on,wait=off",
+    ],
+  );
+  assert.ok(without!.includes("-device virtio-serial-device,max_ports=2"));
+  assert.equal(withNetwork!.length, without!.length + 2);
+});
+
 test("a release with later parts restores a VM with exactly the arguments it was saved with", () => {
   const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true };
   assert.deepEqual(qemuArgs({ ...launch, parts: laterParts }), qemuArgs(launch));
@@ -119,15 +137,17 @@ test("a VM of a later part has its device, and each socket the descriptor of its
   assert.deepEqual(
     lines(qemuArgs(launch)).filter((line) => !earlier.includes(line)),
     [
-      "-device virtio-serial-device,max_ports=3",
-      "-chardev socket,id=second,fd=4,server=on,wait=off",
-      "-device virtserialport,chardev=second,name=capsule.second",
-      "-chardev socket,id=qmp,fd=5,server=on,wait=off",
-      "-chardev socket,id=qtest-port,fd=6,server=on,wait=off",
+      "-device virtio-serial-device,max_ports=4",
+      "-chardev socket,id=net,fd=4,server=on,wait=off",
+      "-device virtserialport,chardev=net,name=capsule.net",
+      "-chardev socket,id=later,fd=5,server=on,wait=off",
+      "-device virtserialport,chardev=later,name=capsule.later",
+      "-chardev socket,id=qmp,fd=6,server=on,wait=off",
+      "-chardev socket,id=qtest-port,fd=7,server=on,wait=off",
     ],
   );
-  assert.deepEqual(socketsOf(launch), ["agent.sock", secondSocketName, "qmp.sock", "qtest.sock"]);
-  assert.equal(stateFdOf({ ...launch, warmsTranslations: false }), 6);
+  assert.deepEqual(socketsOf(launch), ["agent.sock", "net.sock", laterSocketName, "qmp.sock", "qtest.sock"]);
+  assert.equal(stateFdOf({ ...launch, warmsTranslations: false }), 7);
 });
 
 test("a VM of an unknown part is not started", () => {
