@@ -48,6 +48,17 @@ test("a capsule that is named twice is paused once, and a refusal has the comman
   assert.match(second!, /^capsule pause: there is no capsule named "nobody"/, "no advice to resume it");
 });
 
+test("rm says what happened to each, and a command that is missing is named", async () => {
+  const [a, b] = [await api.capsule(), await api.capsule()];
+  assert.deepEqual(await line.run(["rm", a, b]), {
+    code: 0,
+    stdout: `${a} is destroyed\n${b} is destroyed\n`,
+    stderr: "",
+  });
+  const empty = await line.run(["exec", a]);
+  assert.deepEqual([empty.code, empty.stderr.split("\n")[0]], [2, "capsule exec: CMD is missing"]);
+});
+
 test("kill says what was sent to which process, and why a pid that ps lists is none of its", async () => {
   const id = await api.capsule();
   const killed = await line.run(["kill", "-s", "TERM", id, "proc-0123abcd"]);

@@ -105,7 +105,7 @@ const removedPrefixLeast = 6;
 export async function rm(call: Call): Promise<number> {
   const remove = async (capsule: Capsule) => {
     await capsule.destroy();
-    return call.isJson ? { id: capsule.id } : capsule.id;
+    return call.isJson ? { id: capsule.id } : `${capsule.id} is destroyed`;
   };
   return each("rm", call, remove, removedPrefixLeast);
 }
@@ -218,8 +218,7 @@ async function each(
 }
 
 export async function snapshot(call: Call): Promise<number> {
-  const [id, name] = call.words;
-  if (id === undefined) throw new UsageError("an argument is missing");
+  const [id, name] = call.words as [string, string?];
   const capsule = await capsuleBy(await call.client(), id);
   const template = await capsule.snapshot(name, { overwrite: call.isSet("overwrite") });
   if (call.isJson) await printJson(template);

@@ -42,6 +42,24 @@ test("a wrong command line is a usage error", () => {
     assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
 });
 
+test("what is missing is named as the usage names it", () => {
+  const expected: [name: string, line: string[], message: string][] = [
+    ["rm", [], "ID is missing"],
+    ["kill", ["cl-1"], "PID|TAG is missing"],
+    ["cp", ["-r", "a"], "ID:DST is missing"],
+    ["set", ["cl-1"], "KEY=VALUE is missing"],
+    ["exec", ["-u", "nobody"], "ID is missing"],
+    ["create", ["--label"], "--label takes KEY=VALUE"],
+    ["create", ["--label", "--name", "a"], "--label takes KEY=VALUE"],
+    ["create", ["-e"], "--env takes NAME=VALUE"],
+  ];
+  for (const [name, line, message] of expected) assert.throws(() => parse(command(name), line), { message });
+  for (const [name, each] of Object.entries(commands)) {
+    if (each.words[0] === 0) continue;
+    assert.throws(() => parse(each, []), { message: /^[A-Z_]+(:[A-Z]+)?(\|[A-Z_:]+)* is missing$/ }, name);
+  }
+});
+
 test("an option that does not exist is told the one that is near", () => {
   const parsed = (option: string) => () => parse(command("create"), [option]);
   assert.throws(parsed("--memry"), { message: "Unknown option '--memry'; did you mean --memory?" });

@@ -103,12 +103,13 @@ export function parse(command: Command, argv: string[]): Parsed {
   );
   const end = parsedLength(command, argv, options);
   const args = argv.slice(0, end);
-  const { values, positionals } = checked(options, () => parseArgs({ args, options, allowPositionals: true }));
+  const { values, positionals } = checked(command, () => parseArgs({ args, options, allowPositionals: true }));
   const rest = argv.slice(end);
   if (rest[0] === "--") rest.shift();
   const wantsHelp = values.help === true;
   const [least, most] = command.words;
-  if (!wantsHelp && positionals.length < least) throw new UsageError("an argument is missing");
+  if (!wantsHelp && positionals.length < least)
+    throw new UsageError(`${wordsOf(command.usage)[positionals.length] ?? "an argument"} is missing`);
   if (!wantsHelp && positionals.length > most)
     throw new UsageError(`unexpected argument ${JSON.stringify(positionals[most])}`);
   const text = (name: string) => values[name] as string | undefined;
@@ -124,6 +125,12 @@ export function parse(command: Command, argv: string[]): Parsed {
     isSet: (name) => values[name] === true,
     isJson: values.json === true,
   };
+}
+
+/** The arguments that are no options, as the usage names them. */
+function wordsOf(usage: string): string[] {
+  const [form = ""] = usage.split(" | ");
+  return form.replace(/\[(?:\[[^\]]*\]|[^\]])*\]…?/g, "").match(/[^\s…]+/g) ?? [];
 }
 
 type NodeOption = { type: "string" | "boolean"; multiple: boolean; short?: string };
@@ -143,11 +150,14 @@ function parsedLength(command: Command, args: string[], options: Record<string, 
   return word === undefined ? args.length : word.index + 1;
 }
 
-function checked<T>(options: object, parsing: () => T): T {
+function checked<T>(command: Command, parsing: () => T): T {
+  const options = optionsOf(command);
   try {
     return parsing();
   } catch (error) {
     const message = (error as Error).message.split(". To specify")[0]!;
+    const valueless = /--([\w-]+)(?: <value>)?' argument (?:missing|is ambiguous)/.exec(message)?.[1];
+    if (valueless !== undefined) throw new UsageError(`--${valueless} takes ${options[valueless]!.value}`);
     const unknown = /^Unknown option '--([^']+)'$/.exec(message)?.[1];
     const meant = unknown === undefined ? undefined : nearest(unknown, Object.keys(options));
     throw new UsageError(meant === undefined ? message : `${message}; did you mean --${meant}?`);

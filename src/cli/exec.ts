@@ -12,9 +12,9 @@ import { relayTerminal, sizeHere } from "./terminal.ts";
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 export async function exec(call: Call): Promise<number> {
-  const [id] = call.words;
+  const [id] = call.words as [string];
   const [cmd, ...args] = call.rest;
-  if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
+  if (cmd === undefined) throw new UsageError("CMD is missing");
   checkOptions(call);
   const asked = {
     name: "exec",

@@ -95,6 +95,9 @@ export const processCommands: Commands = {
   ps: {
     usage: "ID",
     meaning: "list the processes in a capsule",
+    details:
+      "A process that has ended is not listed. For five minutes capsule logs prints what one with a tag has written, and with -f " +
+      "its exit code.",
     options: {},
     words: [1, 1],
     completes: "capsule",

@@ -11,7 +11,7 @@ export async function templates(call: Call): Promise<number> {
   if (verb === "rm" && names.length > 0) {
     for (const name of names) {
       await client.templates.remove(name);
-      await (call.isJson ? printJson({ name }) : printLine(name));
+      await (call.isJson ? printJson({ name }) : printLine(`${name} is deleted`));
     }
     return exitCodes.done;
   }
@@ -61,7 +61,7 @@ export async function keys(call: Call): Promise<number> {
   if (verb === "rm" && rest.length > 0) {
     for (const id of rest) {
       await client.keys.revoke(id);
-      await (call.isJson ? printJson({ id }) : printLine(id));
+      await (call.isJson ? printJson({ id }) : printLine(`${id} is revoked`));
     }
     return exitCodes.done;
   }

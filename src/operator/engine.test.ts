@@ -1,5 +1,7 @@
 /** The line about KVM for each state of a machine in which it is not used. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { test } from "node:test";
 import { noJail } from "../vmm/jail/jail.ts";
 import { type Engine, type KvmState, kvmState, weaknessesOf } from "./engine.ts";
@@ -37,6 +39,19 @@ test("a user outside of the device's group is told how to join it", () => {
   assert.deepEqual(said(denied, { isRoot: false }), [
     'slow: KVM is not used: this user is not in the group of /dev/kvm; sudo usermod -aG kvm "$USER", then sign in again',
   ]);
+});
+
+test("each command that a line gives stands on the page about KVM", () => {
+  const page = readFileSync(resolve(import.meta.dirname, "../../docs/KVM.md"), "utf8");
+  const denied = { accelerator_reason: "/dev/kvm cannot be opened (EACCES)" };
+  const lines = [
+    ...said({}, { device: { mode: 0o20600, gid: 0 } }),
+    ...said(denied, { isRoot: false }),
+    ...said({}, { device: undefined }),
+  ];
+  const commands = lines.flatMap((line) => line.split(/; | && |, then/).filter((part) => part.startsWith("sudo ")));
+  assert.equal(commands.length, 5);
+  for (const command of commands) assert.ok(page.includes(command), command);
 });
 
 test("without a device it depends on the processor", () => {

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
 import { type Finding, verdictOn } from "./doctor.ts";
-import { welcome } from "./serve.ts";
+import { stopping, welcome } from "./serve.ts";
 
 test("serve refuses an address that others can reach without TLS, in one clear sentence, and touches nothing", () => {
   const folder = mkdtempSync(join(tmpdir(), "serve-"));
@@ -49,6 +49,10 @@ test("the banner has a line for what is slow and for what the jail lacks, and no
   assert.match(slow[1]!, /^capsule: slow: KVM is not used: the users of the VMs may not open .*; sudo groupadd .*$/);
   assert.equal(slow[2], "capsule: warning: VMs run without control groups v2 (boot with them)");
   assert.doesNotMatch(said("kvm", []), /slow|warning/);
+});
+
+test("who stops the server is told that capsules run on, and what ends them", () => {
+  assert.match(stopping("SIGINT"), /^SIGINT: .*running capsules go on.*; \.\/dev down ends their VMs$/);
 });
 
 test("doctor's verdict names what is missing, or each thing that is slow or less safe", () => {

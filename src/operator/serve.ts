@@ -13,7 +13,7 @@ export async function serve(): Promise<number> {
   const daemon = await startDaemon(config, (step) => console.error(`capsule: ${step} …`));
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.once(signal, () => {
-      console.error(`capsule: ${signal}: stopping; running capsules go on, and the next start adopts them`);
+      console.error(`capsule: ${stopping(signal)}`);
       daemon.stop().then(stopped.resolve, stopped.reject);
     });
   }
@@ -24,6 +24,18 @@ export async function serve(): Promise<number> {
   console.error(welcome({ ...daemon, dataDir: config.dataDir, seconds, kvm }));
   await stopped.promise;
   return 0;
+}
+
+export function stopping(signal: string): string {
+  const ends = isInstalled() ? "capsule down" : "./dev down";
+  return `${signal}: stopping; running capsules go on, and the next start adopts them; ${ends} ends their VMs`;
+}
+
+const tree = resolve(import.meta.dirname, "../..");
+
+/** An installed release knows its data folder. */
+function isInstalled(): boolean {
+  return existsSync(join(tree, "data-folder"));
 }
 
 function renewCertificate(daemon: { renewCertificate(): void }): void {
@@ -63,11 +75,8 @@ export function welcome({ url, newKey, engine, dataDir, seconds, kvm }: Welcome)
     const shown = process.stderr.isTTY ? `:\n\n  ${newKey}` : ""; // a key must not end up in a log file
     lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
-  const tree = resolve(import.meta.dirname, "../..");
-  // An installed release knows its data folder.
-  const isInstalled = existsSync(join(tree, "data-folder"));
-  const isDefault = isInstalled || dataDir === join(tree, ".capsule");
-  const program = isInstalled ? "capsule" : "./capsule";
+  const isDefault = isInstalled() || dataDir === join(tree, ".capsule");
+  const program = isInstalled() ? "capsule" : "./capsule";
   lines.push(
     "",
     "In another terminal of this user:",

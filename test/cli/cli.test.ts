@@ -104,7 +104,7 @@ test("create, ls and rm print ids, or whole capsules with --json", deadline, asy
   failed(await line.run(["create", "--name", "web"]), 1, /named web/);
   failed(await line.run(["rm", made.id.slice(0, 8)]), 1, /at least 6 characters/);
   failed(await line.run(["rm", "nobody"]), 1, /no capsule named "nobody"/);
-  assert.equal((await ok("rm", made.id.slice(0, 12))).trim(), made.id);
+  assert.equal(await ok("rm", made.id.slice(0, 12)), `${made.id} is destroyed\n`);
   failed(await line.run(["rm", made.id]), 1, /does not exist|no capsule/i);
 });
 
@@ -288,7 +288,7 @@ test("pause, resume, snapshot, templates", deadline, async () => {
   assert.match(await ok("templates"), /^cli-test +snapshot +1 +512 MiB/m);
   assert.equal((await json("templates")).find((each: { name: string }) => each.name === "cli-test").type, "snapshot");
   failed(await line.run(["snapshot", id, "cli-test"]), 1, /--overwrite/);
-  assert.equal((await ok("templates", "rm", "cli-test")).trim(), "cli-test");
+  assert.equal(await ok("templates", "rm", "cli-test"), "cli-test is deleted\n");
 });
 
 test("stop and start, of several capsules", deadline, async () => {
@@ -315,7 +315,7 @@ test("keys, limits, open", deadline, async () => {
   }[];
   const own = list.find(({ current }) => current)!;
   assert.equal(own.name, "for a test");
-  assert.equal((await ok("keys", "rm", own.id)).trim(), own.id);
+  assert.equal(await ok("keys", "rm", own.id), `${own.id} is revoked\n`);
   failed(await other.run(["ls"]), 1, /CAPSULE_API_KEY/);
   assert.equal((await json("limits")).vcpus_max >= 8, true);
   assert.match(await ok("limits"), /^memory_min_mb +128 MiB$/m);

@@ -292,11 +292,11 @@ async function share(path: string, readers: number): Promise<void> {
   await chmod(path, (mode & 0o700) | ((mode & 0o500) >> 3));
 }
 
-/** The group that may use a device. Throws CapsuleError, with a remedy, when only root may. */
+/** The group that may use a device. Throws CapsuleError when only root may. */
 async function groupOf(device: string): Promise<number> {
   const { mode, gid } = await stat(device);
   if ((mode & 0o060) === 0o060) return gid;
-  throw new CapsuleError("internal_error", `${device} is closed to VMs in a jail (run chmod 660 ${device})`);
+  throw new CapsuleError("internal_error", `${device} is closed to the users of VMs`);
 }
 
 /**
