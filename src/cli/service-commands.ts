@@ -67,7 +67,7 @@ export const serviceCommands: Commands = {
     load: async () => (await team()).open,
   },
   completion: {
-    usage: "bash | zsh | fish",
+    usage: "bash|zsh|fish",
     meaning: "print the completion script for a shell",
     options: {},
     words: [1, 1],
