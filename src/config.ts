@@ -70,6 +70,7 @@ function definedIn(environment: Environment): Environment {
 const groups: [head: string, keys: (keyof typeof settings)[]][] = [
   ["Where it listens", ["host", "port", "tlsCert", "tlsKey", "plainHttp", "trustProxy", "corsOrigins"]],
   ["URLs of ports", ["portDomain", "portTlsCert", "portTlsKey"]],
+  ["What capsules reach", ["egress", "egressCeiling", "egressDeny", "egressGrant"]],
   ["Files", ["dataDir", "qemu", "web"]],
   ["How VMs run", ["accelerator", "cpu", "jail", "jailUids"]],
   ["What it may take of the machine", ["memoryReserveMb", "memoryOvercommit", "diskReserveMb"]],

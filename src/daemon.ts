@@ -30,6 +30,7 @@ import { TerminalLog } from "./http/terminal-log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
+import type { NetworkRules } from "./network/grants.ts";
 import { SecretKey } from "./secret.ts";
 import { buildService, type Observers, openRecords } from "./service.ts";
 import { ownMemoryMb } from "./settings.ts";
@@ -125,6 +126,7 @@ async function startLocked(
   const service = buildService({
     ...{ records, host, clock: systemClock, log, step, observers: observersOf(telemetry) },
     quotas: quotaLimits(config),
+    rules: networkRules(config),
     capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
   });
   const { teams, audit, capsules, templates, idempotency } = service;
@@ -223,6 +225,10 @@ function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
     templates: limits.templates_max,
     hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
   };
+}
+
+function networkRules({ egress, egressCeiling: ceiling, egressDeny: deny, egressGrant: grants }: Config): NetworkRules {
+  return { egress, ceiling, deny, grants };
 }
 
 type OpenHost = Awaited<ReturnType<typeof openHost>>;

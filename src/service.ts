@@ -36,6 +36,7 @@ import { TemplateRows } from "./db/template-rows.ts";
 import type { Host } from "./host/host.ts";
 import type { Step } from "./host/steps.ts";
 import type { Log } from "./log.ts";
+import type { NetworkRules } from "./network/grants.ts";
 import type { SecretKey } from "./secret.ts";
 import { Audit } from "./teams/audit.ts";
 import { Idempotency } from "./teams/idempotency.ts";
@@ -101,6 +102,8 @@ export interface ServiceOptions {
   log: Log;
   step: Step;
   quotas: QuotaLimits;
+  /** The operator's, for the networks of capsules. */
+  rules: NetworkRules;
   /** The host's memory without the reserve. */
   capacityBytes: number;
   observers: Observers;
@@ -131,7 +134,7 @@ export function buildService(options: ServiceOptions) {
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     envs: new Envs(store, runs, records.secret),
-    ...{ autoResumes, metrics, networks: new Networks(records.portRows, store) },
+    ...{ autoResumes, metrics, networks: new Networks(records.portRows, store, options.rules) },
     templates: templateRows,
     observeExec: observers.observeExec,
   });

@@ -2,6 +2,7 @@
 import { availableParallelism } from "node:os";
 import { resolve } from "node:path";
 import { hostMemoryMb } from "./limits.ts";
+import { parseGrants, parseRanges } from "./network/grants.ts";
 import { parsePortDomain } from "./network/port-domain.ts";
 import { bearerToken, cpuModel, file, folder, httpUrl, integer, oneOf, origins, range, row, word } from "./setting.ts";
 
@@ -53,6 +54,32 @@ export const settings = {
     "CAPSULE_TLS_CERT",
   ),
   portTlsKey: row("CAPSULE_PORT_TLS_KEY", "", file, "PEM file of its private key", "CAPSULE_TLS_KEY"),
+  egress: row(
+    "CAPSULE_EGRESS",
+    "none",
+    oneOf("public", "none"),
+    "what a capsule reaches that asks for no network: every public address, or nothing",
+  ),
+  egressCeiling: row(
+    "CAPSULE_EGRESS_CEILING",
+    "public",
+    oneOf("none", "allowlist", "public"),
+    "the most that any capsule reaches, whatever it asks for",
+  ),
+  egressDeny: row(
+    "CAPSULE_EGRESS_DENY",
+    "",
+    parseRanges,
+    "more IPv4 ranges that are reserved, by comma, such as your NAT's public address",
+    "none",
+  ),
+  egressGrant: row(
+    "CAPSULE_EGRESS_GRANT",
+    "",
+    parseGrants,
+    "reserved destinations that capsules may allow: 10.1.0.0/16:5432,host:11434",
+    "none",
+  ),
   dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "data folder", "./.capsule"),
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
   concurrentStarts: row(

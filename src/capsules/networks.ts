@@ -1,7 +1,8 @@
 /** The rules of access to the ports of capsules, and the secrets under which tokens for them are signed. */
 import { EventEmitter } from "node:events";
 import type { PortRows } from "../db/port-rows.ts";
-import { decodePolicy, type NetworkPolicy, noNetwork } from "../network/policy.ts";
+import type { NetworkRules } from "../network/grants.ts";
+import { decodePolicy, type NetworkPolicy, noNetwork, type PolicyLimits, parseNetwork } from "../network/policy.ts";
 import { newPortSecret } from "../network/port-tokens.ts";
 import type { CapsuleStore } from "./store.ts";
 
@@ -17,11 +18,18 @@ export interface PortAccess {
 export class Networks {
   readonly #rows: PortRows;
   readonly #store: Pick<CapsuleStore, "require">;
+  readonly #rules: NetworkRules;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
 
-  constructor(rows: PortRows, store: Pick<CapsuleStore, "require">) {
+  constructor(rows: PortRows, store: Pick<CapsuleStore, "require">, rules: NetworkRules) {
     this.#rows = rows;
     this.#store = store;
+    this.#rules = rules;
+  }
+
+  /** As `parseNetwork`, by the operator's rules. */
+  parse(value: unknown, limits: PolicyLimits): NetworkPolicy {
+    return parseNetwork(value, limits, this.#rules);
   }
 
   /** The rules of a capsule of any team; undefined: there is none, or it is being destroyed. No port of one whose policy cannot be read is public. */

@@ -3,7 +3,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import { type Egress, egresses } from "../wire/network.ts";
 import { type Destination, destinationOf } from "./destinations.ts";
-import { isReserved } from "./reserved-ranges.ts";
+import { isOpen, type NetworkRules, strictRules } from "./grants.ts";
 
 export interface NetworkPolicy {
   egress: Egress;
@@ -34,13 +34,13 @@ const hostPattern = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})
  * A field left out, and null, is its default; unknown fields are ignored. Throws CapsuleError with the path of the field:
  * "invalid_request", and "forbidden" for an entry of `allow` that only a grant of the operator opens.
  */
-export function parseNetwork(value: unknown, limits: PolicyLimits): NetworkPolicy {
+export function parseNetwork(value: unknown, limits: PolicyLimits, rules: NetworkRules = strictRules): NetworkPolicy {
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw refusal("network", "must be object");
   const given = value as Record<string, unknown>;
   const allowed = entriesOf("allow", given.allow, limits);
   const denied = entriesOf("deny", given.deny, limits);
   const policy: NetworkPolicy = {
-    egress: egressOf(given.egress ?? noNetwork.egress),
+    egress: egressOf(given.egress ?? rules.egress),
     allow: allowed.map(({ text }) => text),
     deny: denied.map(({ text }) => text),
     publicPorts: publicPortsOf(given.public_ports ?? [], limits),
@@ -49,7 +49,7 @@ export function parseNetwork(value: unknown, limits: PolicyLimits): NetworkPolic
   const inject = given.inject ?? [];
   if (!Array.isArray(inject)) throw refusal("network.inject", "must be array");
   if (inject.length > 0) throw refusal("network.inject", "must be empty: this release sets no headers of requests");
-  requireGranted(allowed);
+  requireGranted(allowed, rules);
   return policy;
 }
 
@@ -95,8 +95,8 @@ function hostHeaderOf(value: unknown): string | null {
 }
 
 /** Checked last: an entry that is no destination is refused for that. */
-function requireGranted(allowed: readonly Destination[]): void {
-  const at = allowed.findIndex(isReserved);
+function requireGranted(allowed: readonly Destination[], rules: NetworkRules): void {
+  const at = allowed.findIndex((each) => !isOpen(each, rules));
   if (at === -1) return;
   const { text } = allowed[at]!;
   throw new CapsuleError(
@@ -110,7 +110,7 @@ function refusal(field: string, problem: string): CapsuleError {
   return new CapsuleError("invalid_request", `${field} ${problem}`, { details: { field } });
 }
 
-/** null for the policy of a capsule that asked for nothing. */
+/** null for the policy of a capsule that reaches nothing and has no public port, as rows of before have it. */
 export function encodePolicy(policy: NetworkPolicy): string | null {
   const text = JSON.stringify(policy);
   return text === JSON.stringify(noNetwork) ? null : text;

@@ -9,9 +9,9 @@ const cidrs = [
 const ranges = cidrs.map((cidr) => rangeOf(cidr)!);
 
 /** The name of this machine in a guest. */
-const hostName = "host.capsule.internal";
+export const hostName = "host.capsule.internal";
 /** Mail between servers, on every address. */
-const smtpPort = 25;
+export const smtpPort = 25;
 
 /** Whether all of it is reserved. No two of the ranges touch, so a destination lies within one of them or not wholly in them. */
 export function isReserved({ text, range, domain, port }: Destination): boolean {

@@ -106,6 +106,33 @@ export const settableLimits = {
   watch_directories_max: limit(8_192, [1, 1_000_000], "directories of one watch; more are 400, or later an overflow"),
   port_connections_max: limit(250, [1, 500], "open connections to ports of a capsule; further ones are 429"),
   port_team_connections_max: limit(1_000, [1, 100_000], "open connections to ports of a team; further ones are 429"),
+  network_connections_max: limit(1_024, [1, 1_024], "connections that a capsule has opened at once; further ones fail"),
+  network_team_connections_max: limit(
+    8_192,
+    [1, 50_000],
+    "connections that a team's capsules have opened at once; further ones fail",
+  ),
+  network_connections_per_sec: limit(
+    200,
+    [1, 100_000],
+    "new connections of a capsule in the long run; further ones fail",
+  ),
+  network_connections_burst: limit(1_000, [1, 100_000], "new connections of a capsule at once"),
+  network_names_per_sec: limit(
+    100,
+    [1, 100_000],
+    "names that a capsule looks up, in the long run; further ones are SERVFAIL",
+  ),
+  network_names_in_flight_max: limit(
+    64,
+    [1, 1_024],
+    "names that a capsule looks up at once; further ones are SERVFAIL",
+  ),
+  network_held_max_bytes: limit(
+    16 * mib,
+    [mib, 16 * mib],
+    "data of a capsule's connections on their way; beyond it they are read no further",
+  ),
   network_entries_max: limit(256, [0, 1_024], "entries of a network's allow, and of its deny"),
   public_ports_max: limit(32, [0, 1_024], "public ports of a capsule"),
   port_token_max_sec: limit(604_800, [1, 31_536_000], "longest life of a token that opens a port"),

@@ -5,6 +5,7 @@ import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import type { Services } from "../../src/http/services.ts";
 import type { Log } from "../../src/log.ts";
+import { type NetworkRules, strictRules } from "../../src/network/grants.ts";
 import { SecretKey } from "../../src/secret.ts";
 import { buildService, type Observers, openRecords } from "../../src/service.ts";
 import { FakeClock } from "./fake-clock.ts";
@@ -35,6 +36,7 @@ export interface FakeServiceOptions {
   clock?: FakeClock;
   log?: Log;
   quotas?: Partial<QuotaLimits>;
+  rules?: Partial<NetworkRules>;
   capacityBytes?: number;
   auditEntriesMax?: number;
   observers?: Partial<Observers>;
@@ -48,6 +50,7 @@ export function fakeService(options: FakeServiceOptions = {}) {
     ...{ records, host, clock, log },
     step() {},
     quotas: { ...roomy, ...options.quotas },
+    rules: { ...strictRules, ...options.rules },
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
   });

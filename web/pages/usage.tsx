@@ -109,6 +109,7 @@ const rows: readonly [Exclude<keyof Limits, "usage">, string, (value: number) =>
   ["timeout_default_sec", "Idle time of a capsule that was made without one", wait],
   ["lifetime_default_sec", "Lifetime of a run, of such a capsule", wait],
   ["retention_default_sec", "Retention of such a capsule", wait],
+  ["network_connections_max", "Connections that one capsule has opened at once", plain],
   ["public_ports_max", "Public ports of one capsule", plain],
   ["port_connections_max", "Open connections to ports of one capsule", plain],
   ["port_token_max_sec", "Longest life of a link to a port", duration],

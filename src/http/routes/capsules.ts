@@ -2,7 +2,6 @@
 import Type, { type Static } from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
 import type { PolicyChange } from "../../capsules/settings.ts";
-import { parseNetwork } from "../../network/policy.ts";
 import {
   Capsule,
   CapsuleList,
@@ -76,7 +75,7 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
         ...policiesOf(body),
         lifetimeSec: body.lifetime_sec ?? limits.lifetime_default_sec,
         retentionSec: body.retention_sec ?? limits.retention_default_sec,
-        network: body.network === undefined ? undefined : parseNetwork(body.network, limits),
+        network: capsules.networks.parse(body.network ?? {}, limits),
       };
       const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(bodies.of(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
+import { parseGrants } from "../../network/grants.ts";
 import { checkPortToken } from "../../network/port-tokens.ts";
 
 const none = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
@@ -42,6 +43,28 @@ describe("a create", () => {
       const { status, json } = await api.call("POST", "/v1/capsules", { json: body });
       assert.deepEqual([status, json.network], [201, none]);
     }
+  });
+
+  test("has the operator's default where it names no egress, and keeps it as one that was asked for", async () => {
+    const api = new Api({}, {}, { rules: { egress: "public" } });
+    for (const network of [undefined, null, {}, { public_ports: [80] }]) {
+      const { json } = await api.call("POST", "/v1/capsules", { json: { network } });
+      assert.deepEqual(json.network, { ...none, egress: "public", public_ports: network?.public_ports ?? [] });
+      const later = new Api({}, {}, { ...(({ host, database, clock }) => ({ host, database, clock }))(api.service) });
+      assert.equal((await networkOf(later, json.id)).json.egress, "public", "whatever the default is later");
+    }
+    const { json } = await api.call("POST", "/v1/capsules", { json: { network: { egress: "none" } } });
+    assert.equal((await networkOf(api, json.id)).json.egress, "none");
+  });
+
+  test("names reserved destinations only where the operator has granted them", async () => {
+    const api = new Api({}, {}, { rules: { grants: parseGrants("10.1.0.0/16:5432,host:11434") } });
+    const allow = ["10.1.2.3:5432", "host.capsule.internal:11434"];
+    const { status, json } = await api.call("POST", "/v1/capsules", { json: { network: { allow } } });
+    assert.deepEqual([status, json.network.allow], [201, allow]);
+    const refused = await api.call("PUT", `/v1/capsules/${json.id}/network`, { json: { allow: ["10.2.0.1:5432"] } });
+    assert.deepEqual([refused.status, refused.json.error.details.field], [403, "network.allow[0]"]);
+    assert.match(refused.json.error.message, /CAPSULE_EGRESS_GRANT/);
   });
 
   test("makes no capsule of a network that is refused", async () => {

@@ -1,6 +1,6 @@
 /** The network of a capsule, and links to its ports. */
 import Type from "typebox";
-import { type NetworkPolicy, parseNetwork } from "../../network/policy.ts";
+import type { NetworkPolicy } from "../../network/policy.ts";
 import { signPortToken } from "../../network/port-tokens.ts";
 import {
   type Network,
@@ -68,7 +68,7 @@ function networkRoutes(app: App, { services: { capsules }, limits }: RouteContex
       const given = settable.filter((field) => Object.hasOwn(Object(body), field));
       addAuditDetails(request, { subject: given.join(", ") });
       capsules.networks.policy(teamId, params.id); // throws where it cannot be read
-      return stateOf(capsules.update(teamId, params.id, { network: parseNetwork(body, limits) }).network);
+      return stateOf(capsules.update(teamId, params.id, { network: capsules.networks.parse(body, limits) }).network);
     },
   );
 }
