@@ -2,13 +2,19 @@
 import { isIPv4 } from "node:net";
 import { domainToASCII } from "node:url";
 
+/** IPv4 addresses as numbers: a.b.c.d is a·2²⁴ + b·2¹⁶ + c·2⁸ + d. */
+export interface AddressRange {
+  first: number;
+  last: number;
+}
+
 export interface Destination {
   /** As policies keep it. */
   text: string;
   /** Lower case and punycode, without a trailing dot, and without `*.` before it. */
   domain?: string;
   /** The addresses of a range or of one address. */
-  range?: { first: number; last: number };
+  range?: AddressRange;
   /** Undefined: of a domain 80 and 443, of addresses all. */
   port: number | undefined;
 }
@@ -42,13 +48,17 @@ export function portOf(text: string): number {
 }
 
 /** The addresses of an IPv4 address or `address/bits`; undefined: it is neither. */
-export function rangeOf(text: string): { first: number; last: number } | undefined {
+export function rangeOf(text: string): AddressRange | undefined {
   const [address = "", bitsText = "32", ...more] = text.split("/");
   if (!isIPv4(address) || !/^(?:[0-9]|[12][0-9]|3[0-2])$/.test(bitsText) || more.length > 0) return undefined;
   const number = address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
   const size = 2 ** (32 - Number(bitsText));
   const first = number - (number % size);
   return { first, last: first + size - 1 };
+}
+
+export function addressText(address: number): string {
+  return [24, 16, 8, 0].map((shift) => (address >>> shift) & 255).join(".");
 }
 
 /** Undefined: it is none. A last label without a letter, or in the hexadecimal form of a number, is of an address in an odd form. */

@@ -1,5 +1,5 @@
 /** Destinations that no capsule reaches unless the operator grants them. */
-import { type Destination, rangeOf } from "./destinations.ts";
+import { type AddressRange, type Destination, rangeOf } from "./destinations.ts";
 
 const cidrs = [
   ...["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"],
@@ -10,11 +10,23 @@ const ranges = cidrs.map((cidr) => rangeOf(cidr)!);
 
 /** The name of this machine in a guest. */
 export const hostName = "host.capsule.internal";
+/** The address that this name has in a guest, and the one that is dialled for it. */
+export const hostAddress = rangeOf("192.0.0.1")!.first;
+export const hostLoopback = rangeOf("127.0.0.1")!.first;
 /** Mail between servers, on every address. */
 export const smtpPort = 25;
 
 /** Whether all of it is reserved. No two of the ranges touch, so a destination lies within one of them or not wholly in them. */
 export function isReserved({ text, range, domain, port }: Destination): boolean {
   if (port === smtpPort || (domain === hostName && !text.startsWith("*."))) return true;
-  return range !== undefined && ranges.some(({ first, last }) => first <= range.first && range.last <= last);
+  return range !== undefined && ranges.some((each) => isWithin(range, each));
+}
+
+/** Whether the address lies in one of the fixed ranges. */
+export function isReservedAddress(address: number): boolean {
+  return ranges.some(({ first, last }) => first <= address && address <= last);
+}
+
+function isWithin(inner: AddressRange, outer: AddressRange): boolean {
+  return outer.first <= inner.first && inner.last <= outer.last;
 }
