@@ -35,6 +35,7 @@ pub mod epoll;
 pub mod files;
 pub mod frames;
 pub mod freezer;
+pub mod gateway;
 pub mod growing;
 pub mod halt;
 pub mod hosts;
