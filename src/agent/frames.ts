@@ -18,6 +18,8 @@ export const FrameType = {
   FAIL: 0x09,
   CANCEL: 0x0a,
   NOTICE: 0x0b,
+  /** A frame of docs/NETWORK-PROTOCOL.md only. */
+  RESET: 0x0c,
 } as const;
 
 export const headerBytes = 12;

@@ -12,8 +12,8 @@ import type { Agent } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
 import { AgentFailure } from "./failure.ts";
 import { encodeFrame, FrameType, headerBytes, listVerbsFlag, moreFlag, writeHeader } from "./frames.ts";
-import { WelcomeScanner } from "./handshake.ts";
-import { execRequest, hello, unlistedVerbs, Verb } from "./protocol.ts";
+import { decodeWelcome, execRequest, hello, unlistedVerbs, Verb } from "./protocol.ts";
+import { WelcomeScanner } from "./welcome-scanner.ts";
 
 const deadlineMs = 60_000;
 const { HELLO, OPEN, DATA } = FrameType;
@@ -71,7 +71,7 @@ describe("the handshake", () => {
       [listVerbsFlag, new Set(Object.values(Verb))],
     ] as const) {
       const nonce = randomBytes(16);
-      const scan = new WelcomeScanner({ epoch: 7, nonce });
+      const scan = new WelcomeScanner({ epoch: 7, nonce }, decodeWelcome);
       const socket = net.connect(guest.socketPath);
       socket.write(encodeFrame({ type: HELLO, flags, epoch: 7, stream: 0 }, hello(nonce, 1)));
       for await (const bytes of socket) {

@@ -6,9 +6,9 @@ import { FakeGuest } from "../../test/fakes/fake-guest.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
 import { encodeFrame, FrameType, writeHeader } from "./frames.ts";
-import { WelcomeScanner } from "./handshake.ts";
-import { emptyRecord, unlistedVerbs, Verb } from "./protocol.ts";
+import { decodeWelcome, emptyRecord, unlistedVerbs, Verb } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
+import { WelcomeScanner } from "./welcome-scanner.ts";
 
 const deadlineMs = 60_000;
 
@@ -145,7 +145,7 @@ describe("WelcomeScanner", () => {
           const payload = new RecordWriter().raw(nonce).u16(1).str(agent).u8(1).u32(9).finish();
           const frame = encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
           const bytes = Buffer.concat([before, frame, after]);
-          const scan = new WelcomeScanner({ epoch, nonce });
+          const scan = new WelcomeScanner({ epoch, nonce }, decodeWelcome);
           let at = 0;
           for (const size of sizes) {
             const found = scan.take(bytes.subarray(at, at + size));
@@ -163,7 +163,7 @@ describe("WelcomeScanner", () => {
 
   it("ignores a WELCOME longer than 1,024 bytes", () => {
     const nonce = randomBytes(16);
-    const scan = new WelcomeScanner({ epoch: 7, nonce });
+    const scan = new WelcomeScanner({ epoch: 7, nonce }, decodeWelcome);
     const header = Buffer.alloc(12);
     writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch: 7, stream: 0, length: 65_536 });
     assert.equal(scan.take(Buffer.concat([header, nonce])), undefined);
@@ -176,7 +176,7 @@ describe("WelcomeScanner", () => {
     const nonce = randomBytes(16);
     const payload = new RecordWriter().raw(nonce).u16(1).str("x").u8(1).u32(9).finish();
     const frame = (epoch: number) => encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
-    const scan = new WelcomeScanner({ epoch: 5, nonce });
+    const scan = new WelcomeScanner({ epoch: 5, nonce }, decodeWelcome);
     assert.equal(scan.take(frame(6)), undefined);
     assert.equal(scan.take(nonce), undefined);
     assert.ok(scan.take(frame(5)));

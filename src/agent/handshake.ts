@@ -13,18 +13,16 @@
  * nonce, because the agent resets the connection at every HELLO: an answer to an older one would be followed by another
  * reset. A running agent answers the first HELLO at once.
  */
-import { randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
 import { Channel, type ChannelOptions } from "./channel.ts";
 import { violation } from "./failure.ts";
-import { encodeFrame, FrameType, headerBytes, listVerbsFlag, maxPayloadBytes, writeHeader } from "./frames.ts";
+import { encodeFrame, FrameType, listVerbsFlag, maxPayloadBytes } from "./frames.ts";
 import { Pipe, type PipeReader } from "./pipe.ts";
 import {
   decodeWelcome,
   describeMismatch,
   hello,
   limits,
-  nonceBytes,
   paddingBytes,
   protocolVersions,
   speaks,
@@ -32,6 +30,7 @@ import {
   type Welcome,
 } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
+import { newHello, WelcomeScanner } from "./welcome-scanner.ts";
 
 export interface HandshakeOptions extends Omit<ChannelOptions, "verbs"> {
   deadlineMs: number;
@@ -42,60 +41,11 @@ export interface HandshakeOptions extends Omit<ChannelOptions, "verbs"> {
   versions?: VersionRange | undefined;
 }
 
-export interface Hello {
-  epoch: number;
-  nonce: Buffer;
-}
-
 /** Delay before HELLO is repeated; it doubles with each repetition, up to the second value. */
 const firstRepeatMs = 100;
 const lastRepeatMs = 800;
 
-/**
- * Longest WELCOME that is accepted. A real one has some 100 bytes. A hostile one of many bytes, sent one by one,
- * would be scanned again with each of them.
- */
-const maxWelcomeBytes = 1_024;
-
 const padding = Buffer.alloc(paddingBytes);
-const nothing = Buffer.alloc(0);
-
-function newHello(): Hello {
-  const random = randomBytes(nonceBytes + 2);
-  return { nonce: random.subarray(0, nonceBytes), epoch: random.readUInt16LE(nonceBytes) || 1 };
-}
-
-/** Finds the WELCOME with a given nonce in a stream of arbitrary bytes. */
-export class WelcomeScanner {
-  readonly #hello: Hello;
-  #pending: Buffer = nothing;
-
-  constructor(hello: Hello) {
-    this.#hello = hello;
-  }
-
-  /** Returns the WELCOME, and a copy of the bytes after it, once it is complete. */
-  take(bytes: Uint8Array): { welcome: Welcome; rest: Buffer } | undefined {
-    const seen = Buffer.concat([this.#pending, bytes]);
-    const { epoch, nonce } = this.#hello;
-    for (let at = seen.indexOf(nonce); at >= 0; at = seen.indexOf(nonce, at + 1)) {
-      const start = at - headerBytes;
-      if (start < 0) continue;
-      const length = seen.readUInt32LE(start + 8);
-      if (length > maxWelcomeBytes) continue;
-      const header = Buffer.alloc(headerBytes);
-      writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch, stream: 0, length });
-      if (seen.compare(header, 0, headerBytes, start, at) !== 0) continue;
-      if (seen.length < at + length) {
-        this.#pending = seen.subarray(start);
-        return undefined;
-      }
-      return { welcome: decodeWelcome(seen.subarray(at, at + length), nonce), rest: seen.subarray(at + length) };
-    }
-    this.#pending = seen.subarray(Math.max(0, seen.length - (headerBytes + nonceBytes - 1)));
-    return undefined;
-  }
-}
 
 class Handshake implements PipeReader {
   readonly result: Promise<{ channel: Channel; welcome: Welcome }>;
@@ -109,7 +59,7 @@ class Handshake implements PipeReader {
   readonly #onAbort: () => void;
   #repeat: NodeJS.Timeout | undefined;
   #hello = newHello();
-  #scan = new WelcomeScanner(this.#hello);
+  #scan = new WelcomeScanner(this.#hello, decodeWelcome);
   #readBytes = 0;
   #isSettled = false;
 
@@ -172,7 +122,7 @@ class Handshake implements PipeReader {
       return;
     }
     this.#hello = newHello();
-    this.#scan = new WelcomeScanner(this.#hello);
+    this.#scan = new WelcomeScanner(this.#hello, decodeWelcome);
     this.#sendHello(nextMs);
   }
 

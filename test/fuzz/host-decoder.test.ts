@@ -9,8 +9,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { encodeFrame, FrameType } from "../../src/agent/frames.ts";
-import { WelcomeScanner } from "../../src/agent/handshake.ts";
+import { decodeWelcome, type Welcome } from "../../src/agent/protocol.ts";
 import { ProtocolError, RecordWriter } from "../../src/agent/records.ts";
+import { WelcomeScanner } from "../../src/agent/welcome-scanner.ts";
 import { Random, seedOf } from "../conformance/random.ts";
 import { checkInput } from "./check-input.ts";
 import { isLong } from "./fuzz-form.ts";
@@ -66,12 +67,12 @@ test("a WELCOME is found after any noise, in any chunks", { timeout: deadlineMs 
       random.below(2) === 0 ? random.bytes(random.size(200)) : welcome.subarray(0, random.below(28)),
     );
     const bytes = Buffer.concat([...noise, welcome, Buffer.from("rest")]);
-    const scan = new WelcomeScanner({ epoch, nonce });
+    const scan = new WelcomeScanner({ epoch, nonce }, decodeWelcome);
     const most = 1 + random.size(400);
     // Noise and the first bytes of the WELCOME can form its header and nonce by chance. Only then may decoding fail.
     const isAmbiguous = bytes.indexOf(welcome.subarray(0, 28)) < bytes.length - welcome.length - 4;
     let at = 0;
-    for (let found: ReturnType<WelcomeScanner["take"]>; found === undefined; ) {
+    for (let found: ReturnType<WelcomeScanner<Welcome>["take"]>; found === undefined; ) {
       if (at >= bytes.length) assert.fail(`not found after ${noise.map((each) => each.toString("hex"))}`);
       const piece = bytes.subarray(at, at + 1 + random.below(most));
       at += piece.length;
