@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Api } from "../../test/api.ts";
+import { Random } from "../../test/conformance/random.ts";
 import { hasTooManyValues, jsonValuesMax } from "./json-values.ts";
 
 /** An object with so many values, its own and the field's name included. */
@@ -32,4 +33,31 @@ test("brackets, commas and colons in strings are no values, behind escaped quote
   assert.equal(hasTooManyValues(Buffer.from('["\\\\",'.repeat(20_001))), true);
   for (const tiny of ["[", "{", "0,", '"":'])
     assert.equal(hasTooManyValues(Buffer.from(tiny.repeat(jsonValuesMax + 1))), true);
+});
+
+test("of random texts with short and long strings, the values are counted one by one", (t) => {
+  const random = new Random(t);
+  const long = "y".repeat(300);
+  const pieces = [
+    "0,",
+    "[",
+    '{"a":',
+    '"",',
+    '"\\\\",',
+    '"\\"",',
+    `"${long}",`,
+    `"${long}\\\\",`,
+    `"${long}\\",:[{${long}",`,
+  ];
+  const outcomes = new Set<boolean>();
+  for (let round = 0; round < 40; round++) {
+    const of = Array.from({ length: 4 }, () => pieces[random.below(pieces.length)]);
+    const count = 20_000 + random.below(20_000);
+    const text = Array.from({ length: count }, () => of[random.below(of.length)]).join("");
+    const outside = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, "");
+    const expected = 1 + outside.replaceAll(/[^,:[{]/g, "").length > jsonValuesMax;
+    assert.equal(hasTooManyValues(Buffer.from(text)), expected);
+    outcomes.add(expected);
+  }
+  assert.equal(outcomes.size, 2);
 });

@@ -5,6 +5,7 @@ import { type TestContext, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
 import type { FakeRun } from "../../test/fakes/agent.ts";
 import { waitFor } from "../../test/wait-for.ts";
+import { pausedBytesPerMs } from "../http/access/team-turns.ts";
 import { Client } from "./client.ts";
 
 async function setUp(t: TestContext) {
@@ -44,6 +45,24 @@ test("exec takes text, bytes and iterables, short and long", async (t) => {
     run.exit(3);
     assert.equal((await result).exitCode, 3);
   }
+});
+
+test("no message of a large input is one after which the service lets the team wait", async (t) => {
+  const { agent, capsule } = await setUp(t);
+  const messages: number[] = [];
+  const { send } = WebSocket.prototype;
+  t.mock.method(WebSocket.prototype, "send", function (this: WebSocket, text: string) {
+    if (text.includes('"stdin","data"')) messages.push(text.length);
+    send.call(this, text);
+  });
+  const result = capsule.exec("hang", [], { stdin: randomBytes(1_000_000) });
+  await waitFor("it runs", () => agent.runs.length > 0);
+  const run = agent.runs[0] as FakeRun;
+  assert.equal((await inputOf(run)).length, 1_000_000);
+  run.exit(0);
+  await result;
+  assert.ok(Math.max(...messages) < pausedBytesPerMs, `${Math.max(...messages)} bytes`);
+  assert.equal(messages.length, 21, "each holds nearly as much as it may");
 });
 
 test("an iterable that fails kills the command, and its error is thrown", async (t) => {

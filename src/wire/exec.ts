@@ -81,7 +81,7 @@ const ExecStart = Type.Object({
 });
 const StdinData = Type.Object({
   type: Type.Literal("stdin"),
-  data: Type.String(InputText),
+  data: Type.String({ description: "As text without half a surrogate pair." }),
   encoding: Type.Optional(
     Type.Unsafe<"utf-8" | "base64">({
       type: "string",

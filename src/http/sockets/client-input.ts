@@ -60,9 +60,14 @@ export class ClientStdin {
       this.#target.endInput();
     } else {
       const { data, encoding } = message;
-      const bytes = encoding === "base64" ? bytesOfBase64(data) : Buffer.from(data);
-      if (bytes === undefined) this.#refuse("the message stdin cannot be used: data must be base64");
+      const bytes = encoding === "base64" ? bytesOfBase64(data) : bytesOfText(data);
+      const form = encoding === "base64" ? "base64" : "encodable as UTF-8";
+      if (bytes === undefined) this.#refuse(`the message stdin cannot be used: data must be ${form}`);
       else this.#target.write(bytes);
     }
   }
+}
+
+function bytesOfText(text: string): Buffer | undefined {
+  return text.isWellFormed() ? Buffer.from(text) : undefined;
 }
