@@ -29,7 +29,10 @@ test("a capsule is created and destroyed by keyboard alone", deadline, async () 
   assert.deepEqual([made.timeout_sec, made.lifetime_sec, made.auto_resume], [900, 14_400, true]);
   await page.getByRole("tab", { name: "Details" }).click();
   await visitor.sees("destroyed after running for 4 hours");
-  await page.getByRole("button", { name: "Destroy", exact: true }).focus();
+  await page.getByRole("button", { name: "More actions" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await page.getByRole("dialog").getByText("This cannot be undone").waitFor();
   await page.getByRole("dialog").getByRole("button", { name: "Destroy" }).focus();
@@ -72,31 +75,67 @@ test(
   },
 );
 
-test("a paused capsule's actions are disabled, with the server's reason", deadline, async () => {
-  await using capsule = await service().capsule();
-  const { id } = capsule;
-  await using visitor = await Visitor.at(capsule, "details");
-  const { page } = visitor;
-  await visitor.presses("Pause");
-  await visitor.sees("Its memory and disk are saved");
-  await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
-  await page.getByText("paused", { exact: true }).first().waitFor();
-  for (const [action, refused] of [
-    ["Snapshot", () => service().expect(409, "POST", "/v1/snapshots", { json: { sandbox_id: id } })],
-  ] as const) {
-    const button = page.getByRole("button", { name: action, exact: true });
-    assert.equal(await button.getAttribute("aria-disabled"), "true", action);
-    const reason = await page.locator(`[id="${await button.getAttribute("aria-describedby")}"]`).textContent();
-    assert.equal(reason?.toLowerCase(), (await refused()).json.error.message.toLowerCase());
-    await button.focus();
-    await page.keyboard.press("Enter");
-    assert.equal(await page.getByRole("dialog").count(), 0, action);
-  }
-  await visitor.walksTo(`#/capsules/${id}/files`);
-  await visitor.sees(`Cannot reach the files of capsule ${id}: it is paused, not running`);
-  await visitor.presses("Resume this capsule");
-  await visitor.sees(".bashrc");
-});
+test(
+  "pause asks nothing, in the list and on the page, and what the status does not allow is left out",
+  deadline,
+  async () => {
+    await using capsule = await service().capsule();
+    const { id } = capsule;
+    await using visitor = await Visitor.signedIn("#/capsules");
+    const { page } = visitor;
+    const actions = page.locator(".page-head .actions");
+    const shown = async () => (await actions.getByRole("button").allTextContents()).map((text) => text.trim());
+    const row = page.getByRole("row").filter({ hasText: id });
+    await visitor.presses(`Pause ${id}`);
+    await row.getByText("paused").waitFor();
+    await visitor.presses(`Resume ${id}`);
+    await row.getByText("running").waitFor();
+    await visitor.walksTo(`#/capsules/${id}/files`);
+    await visitor.sees(".bashrc");
+    assert.deepEqual(await shown(), ["Pause", "Snapshot", ""]);
+    await visitor.presses("Pause");
+    await visitor.sees(`Cannot reach the files of capsule ${id}: it is paused, not running`);
+    await actions.getByRole("button", { name: "Resume" }).waitFor();
+    await visitor.presses("More actions");
+    assert.deepEqual(
+      (await actions.getByRole("button").all()).length,
+      3,
+      "Resume, the menu and Destroy: nothing that is refused",
+    );
+    await page.keyboard.press("Escape");
+    await visitor.presses("Resume this capsule");
+    await visitor.sees(".bashrc");
+  },
+);
+
+for (const width of [390, 360]) {
+  test(
+    `the page of a capsule has its actions in one line, and its tabs above the middle: ${width} px`,
+    deadline,
+    async () => {
+      await using capsule = await service().capsule();
+      await using visitor = await Visitor.at(capsule, "files", { viewport: { width, height: 844 } });
+      const { page } = visitor;
+      await visitor.sees(".bashrc");
+      const boxes = await page.locator(".page-head .actions button").evaluateAll((all) =>
+        all.map((each) => {
+          const { top, right } = each.getBoundingClientRect();
+          return { top, isInside: right <= innerWidth };
+        }),
+      );
+      assert.equal(boxes.length, 3);
+      assert.deepEqual([...new Set(boxes.map(({ top }) => top))].length, 1, JSON.stringify(boxes));
+      assert.ok(boxes.every(({ isInside }) => isInside));
+      const panel = await page.getByRole("tabpanel").boundingBox();
+      assert.ok(panel!.y < 300, `the content begins at ${panel!.y} px`);
+      await visitor.presses("More actions");
+      const menu = await page.locator(".menu-items").boundingBox();
+      assert.ok(menu!.x >= 0 && menu!.x + menu!.width <= width, JSON.stringify(menu));
+      await page.locator("h1").click();
+      await page.locator(".menu-items").waitFor({ state: "detached" });
+    },
+  );
+}
 
 test(
   "a number above the list shows the capsules of its status, and Details has lines that use the capsule",
@@ -126,6 +165,7 @@ test("a capsule is stopped, and starts from its disk", deadline, async () => {
   await capsule.sh("echo kept > /root/note");
   await using visitor = await Visitor.at(capsule, "details");
   const { page } = visitor;
+  await visitor.presses("More actions");
   await visitor.presses("Stop");
   await visitor.sees("Its disk is kept. Start boots from it.");
   await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
@@ -206,4 +246,25 @@ test("the list of capsules is sorted in the order that is chosen", deadline, asy
   await page.getByLabel("Order of capsules").selectOption("By name");
   await page.getByRole("table", { name: "Capsules: by name" }).waitFor();
   assert.deepEqual(await names.allTextContents(), ["order-a", "order-b"]);
+});
+
+test("looking at a paused capsule that resumes by itself does not resume it, whatever the tab", deadline, async () => {
+  await using capsule = await service().capsule({ auto_resume: true });
+  await capsule.pause();
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const asked: string[] = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+  for (const tab of ["terminal", "files", "processes"]) {
+    await visitor.walksTo(`#/capsules/${capsule.id}/${tab}`);
+    await visitor.sees("Resume this capsule");
+  }
+  await visitor.walksTo("#/usage");
+  await visitor.sees("Virtual CPUs of one capsule");
+  assert.deepEqual(
+    asked.filter((path) => path.startsWith(`${capsule.path}/`)),
+    [],
+  );
+  const { json } = await service().expect(200, "GET", capsule.path);
+  assert.equal(json.status, "paused");
 });

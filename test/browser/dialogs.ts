@@ -10,6 +10,8 @@ interface Opening {
   /** The page, and the button on it. */
   at: string;
   button: string;
+  /** The button that shows it. */
+  via?: string;
   /** The element that has the focus: its label or text. */
   focus: string;
   /** Enter after "ci" was typed sends this request, or closes the dialog without one. */
@@ -30,16 +32,14 @@ interface Places {
 function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
   const page = `#/capsules/${id}`;
   const destroy = { focus: "Cancel", enter: "closes" } as const;
-  const pause = { focus: "Pause", enter: `POST /v1/capsules/${id}/pause` } as const;
+  const via = "More actions";
   const create = { focus: "Template", enter: "POST /v1/capsules", confirm: "Create" } as const;
   return [
     { at: "#/capsules", button: "New capsule", ...create },
-    { at: "#/capsules", button: `Pause ${id}`, ...pause },
     { at: "#/capsules", button: `Destroy ${id}`, ...destroy },
-    { at: `${page}/details`, button: "Pause", ...pause },
-    { at: `${page}/details`, button: "Stop", focus: "Stop", enter: `POST /v1/capsules/${id}/stop` },
+    { at: `${page}/details`, via, button: "Stop", focus: "Stop", enter: `POST /v1/capsules/${id}/stop` },
     { at: `${page}/details`, button: "Snapshot", focus: "Template name", enter: "POST /v1/snapshots", isTyped: true },
-    { at: `${page}/details`, button: "Destroy", ...destroy },
+    { at: `${page}/details`, via, button: "Destroy", ...destroy },
     {
       at: `${page}/details`,
       button: "Edit name and labels",
@@ -134,6 +134,8 @@ async function nameOfFocused(page: Page): Promise<string> {
 interface Place {
   at: string;
   button: string;
+  /** The button that shows it, and gets the focus back. */
+  via?: string;
   /** A box to tick before. */
   tick?: string;
   /** A button in the dialog that opens the one to look at. */
@@ -201,12 +203,13 @@ test("each dialog is inside the window, keeps the focus, and gives it back on Es
   const { page } = visitor;
   const dialog = page.getByRole("dialog");
   const wrong: string[] = [];
-  for (const { at, tick, button, next } of allPlaces(furnished.places)) {
+  for (const { at, tick, via, button, next } of allPlaces(furnished.places)) {
     const said = (text: string) => void wrong.push(`${at}, ${next ?? button}: ${text}`);
     await visitor.walksTo(at);
     if (tick !== undefined) await page.getByRole("checkbox", { name: tick }).check();
-    const opener = page.getByRole("button", { name: button, exact: true });
+    const opener = page.getByRole("button", { name: via ?? button, exact: true });
     await opener.press("Enter");
+    if (via !== undefined) await visitor.keys(button);
     await dialog.waitFor();
     if (next !== undefined) {
       await dialog.getByRole("button", { name: next, exact: true }).press("Enter");
@@ -228,10 +231,11 @@ test("no dialog is cut off, and Enter sends what was typed or destroys nothing",
   const dialog = page.getByRole("dialog");
   const wrong: string[] = [];
   const refusals = await refuse(page);
-  for (const { at, button, focus, enter, confirm, isTyped } of openings(furnished.places)) {
+  for (const { at, via, button, focus, enter, confirm, isTyped } of openings(furnished.places)) {
     const said = (text: string) => void wrong.push(`${at}, ${button}: ${text}`);
     refusals.isOn = false;
     await visitor.walksTo(at);
+    if (via !== undefined) await visitor.keys(via);
     await visitor.keys(button);
     await dialog.waitFor();
     const focused = await nameOfFocused(page);

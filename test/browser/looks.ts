@@ -62,6 +62,10 @@ for (const view of views) {
       if (sign === "Connected.") await visitor.reads(/#/);
       await look(hash);
     }
+    await visitor.walksTo(`#/capsules/${capsule.id}/details`);
+    await visitor.keys("More actions");
+    await visitor.sees("Stops the capsule and deletes");
+    await look("further actions");
     assert.deepEqual(wrong, []);
   });
 
@@ -93,10 +97,8 @@ for (const view of views) {
     await look("**/v1/ws-tickets", () => visitor.walksTo(`${inside}/terminal`), page.getByText("Connecting"));
     await visitor.sees("Connected.");
     await visitor.walksTo(`${inside}/details`);
-    await visitor.keys("Pause");
-    const confirm = () => page.getByRole("dialog").getByRole("button", { name: "Pause" }).press("Enter");
     const paused = page.getByText("is paused.").waitFor();
-    await look("**/pause", confirm, page.locator("dialog [aria-busy=true]"));
+    await look("**/pause", () => visitor.keys("Pause"), page.locator(".page-head [aria-busy=true]"));
     await paused;
     await look("**/nothing", async () => {}, page.locator("body"));
     await visitor.walksTo("#/capsules");
@@ -107,12 +109,49 @@ for (const view of views) {
   });
 }
 
+/** At each edge of the style sheet, and at the usual sizes. */
+const widths = [1280, 1261, 1260, 1041, 1040, 941, 940, 801, 800, 390, 360];
+
+test("no table is wider than its page, and no tab of a capsule is cut, at any width", deadline, async () => {
+  await using capsule = await service().capsule({ timeout_sec: 86_400 });
+  await using visitor = await Visitor.signedIn("#/capsules", { viewport: sizes.wide });
+  const { page } = visitor;
+  const wrong: string[] = [];
+  for (const [hash, sign] of [
+    ["capsules", "from minimal"],
+    [`capsules/${capsule.id}/files`, ".bashrc"],
+    [`capsules/${capsule.id}/processes`, "/init"],
+    ["templates", "built-in"],
+    ["keys", "this session"],
+    ["audit", /^just now$| ago$/],
+  ] as const) {
+    await visitor.walksTo(`#/${hash}`);
+    await page.setViewportSize(sizes.wide);
+    await visitor.sees(sign);
+    if (hash === "capsules") await page.locator(".spark").first().waitFor();
+    for (const width of widths) {
+      await page.setViewportSize({ width, height: 800 });
+      const found = await page.evaluate(() => {
+        const all = [
+          document.documentElement,
+          ...document.querySelectorAll(innerWidth < 390 ? ".panel" : ".panel, .tabs"),
+        ];
+        return all
+          .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+          .map((each) => `<${each.tagName} ${each.className}> shows ${each.clientWidth} of ${each.scrollWidth} px`);
+      });
+      wrong.push(...found.map((each) => `${hash}, ${width} px: ${each}`));
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
 test("what a button will do can be read as soon as it is shown, and half-way to it", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "details", { colorScheme: "light", viewport: sizes.wide });
   const { page } = visitor;
   const wrong: string[] = [];
-  for (const name of ["Destroy", "Pause"]) {
+  for (const name of ["Snapshot", "Pause"]) {
     await page.getByRole("button", { name, exact: true }).hover();
     for (const part of [0, 0.1, 0.3, 0.6, 1]) {
       await page.evaluate((part) => {

@@ -1,21 +1,22 @@
 /**
- * Pause, resume, stop, start, snapshot and destroy. Each button describes its effect; where the capsule's status does not allow the
- * action, it gives the reason, from the server's own table.
+ * Pause, resume, stop, start, snapshot and destroy. Each button describes its effect. Pause, resume and start lose nothing and ask
+ * nothing. An action that the capsule's status does not allow is left out; the first one gives the reason, from the server's own table.
  */
 import { useState } from "preact/hooks";
-import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
-import { type Action, refusal } from "../../src/wire/requirements.ts";
+import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
+import { type Action, refusal, requiredStatuses } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import type { IconName } from "../parts/icon.tsx";
+import { Menu, MenuItem } from "../parts/menu.tsx";
 import type { Operation } from "../state/capsule-store.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { goTo, route } from "../state/route.ts";
 import { messageOf } from "../state/toasts.ts";
 
 type Shown = "pause" | "resume" | "stop" | "start" | "snapshot" | "destroy";
-type Confirmation = Exclude<Shown, "resume" | "start">;
+type Confirmation = Exclude<Shown, "pause" | "resume" | "start">;
 
 interface ActionButton {
   icon: IconName;
@@ -62,33 +63,35 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
     return why && messageOf(new Error(why));
   };
   const press = (action: Shown) => {
-    if (action === "resume" || action === "start") void dashboard.attempt(() => dashboard.perform(action, capsule));
+    if (action === "pause" || action === "resume" || action === "start")
+      void dashboard.attempt(() => dashboard.perform(action, capsule));
     else setConfirming(action);
   };
-  const isStartable = refusal("start", id, status) === undefined;
-  const isPaused = status === "paused" || operation === "resuming";
-  const revival = isStartable ? "start" : "resume";
-  const main: Shown = isStartable || isPaused ? revival : "pause";
-  const shown: Shown[] = isBrief ? [main, "destroy"] : [main, "stop", "snapshot", "destroy"];
+  const isAllowed = (action: Shown) => refusal(action, id, status) === undefined;
+  const button = (action: Shown) => {
+    const { icon, text, operation: own, hint } = buttons[action];
+    return (
+      <Button
+        key={action}
+        icon={icon}
+        kind={isBrief ? "quiet" : "plain"}
+        hint={hint}
+        refused={refused(action)}
+        isBusy={operation === own}
+        onPress={() => press(action)}
+        {...(isBrief ? { label: `${text} ${id}` } : { children: text })}
+      />
+    );
+  };
+  const main = mainAction(status, operation);
+  const further = (["stop", "destroy"] as const).filter(isAllowed);
   const close = () => setConfirming(undefined);
   return (
     <>
-      {shown.map((action) => {
-        const { icon, text, operation: own, hint } = buttons[action];
-        return (
-          <Button
-            key={action}
-            icon={icon}
-            kind={isBrief ? "quiet" : action === "destroy" ? "danger" : "plain"}
-            hint={hint}
-            refused={refused(action)}
-            isBusy={operation === own}
-            onPress={() => press(action)}
-            {...(isBrief ? { label: `${text} ${id}` } : { children: text })}
-          />
-        );
-      })}
-      {confirming === "pause" && <PauseDialog capsule={capsule} onClose={close} />}
+      {button(main)}
+      {isBrief && button("destroy")}
+      {!isBrief && isAllowed("snapshot") && button("snapshot")}
+      {!isBrief && <MoreActions actions={further} refused={refused} onPress={press} />}
       {confirming === "stop" && <StopDialog capsule={capsule} onClose={close} />}
       {confirming === "snapshot" && <SnapshotDialog capsule={capsule} onClose={close} />}
       {confirming === "destroy" && <DestroyDialog capsule={capsule} onClose={close} />}
@@ -96,30 +99,34 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
   );
 }
 
+interface MoreActionsProps {
+  actions: readonly ("stop" | "destroy")[];
+  refused: (action: Action) => string | undefined;
+  onPress: (action: Shown) => void;
+}
+
+function MoreActions({ actions, refused, onPress }: MoreActionsProps) {
+  const item = (action: "stop" | "destroy", close: () => void) => {
+    const { icon, text, hint } = buttons[action];
+    const press = () => {
+      close();
+      onPress(action);
+    };
+    const isDanger = action === "destroy";
+    return <MenuItem key={action} {...{ icon, text, hint, isDanger }} refused={refused(action)} onPress={press} />;
+  };
+  return <Menu label="More actions">{(close) => actions.map((action) => item(action, close))}</Menu>;
+}
+
+/** One button for pause and what takes it back. */
+function mainAction(status: CapsuleStatus, operation: Operation | undefined): "pause" | "resume" | "start" {
+  if (requiredStatuses("start")!.includes(status)) return "start";
+  return status === "paused" || operation === "resuming" ? "resume" : "pause";
+}
+
 interface ConfirmationProps {
   capsule: CapsuleInfo;
   onClose: () => void;
-}
-
-function PauseDialog({ capsule, onClose }: ConfirmationProps) {
-  const dashboard = useDashboard();
-  return (
-    <FormDialog
-      title="Pause this capsule?"
-      confirm="Pause"
-      onConfirm={() => dashboard.perform("pause", capsule)}
-      onClose={onClose}
-    >
-      <Subject capsule={capsule} />
-      <ul>
-        <li>
-          Its memory and disk are saved, and its virtual machine is stopped: it uses no CPU or memory while paused.
-        </li>
-        <li>Requests that wait for a command fail; background processes and terminals are kept.</li>
-        <li>Resume restores everything.</li>
-      </ul>
-    </FormDialog>
-  );
 }
 
 function StopDialog({ capsule, onClose }: ConfirmationProps) {

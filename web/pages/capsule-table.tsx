@@ -2,7 +2,7 @@
 import type { CapsuleInfo, CapsuleMetric } from "../../src/sdk/sdk.ts";
 import { SparkLine } from "../parts/spark-line.tsx";
 import { StatusBadge } from "../parts/status-badge.tsx";
-import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
+import { actionsColumn, Table, wideOnly, widestOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import type { Order } from "../state/capsule-orders.ts";
 import { useDashboard } from "../state/dashboard.ts";
@@ -33,8 +33,8 @@ export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
         "Capsule",
         "Status",
         wideOnly("CPU"),
-        wideOnly("Size"),
-        wideOnly("When idle"),
+        widestOnly("Size"),
+        widestOnly("When idle"),
         wideOnly("Created"),
         actionsColumn,
       ]}
@@ -80,10 +80,10 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
         />
       </td>
       <th scope="row">
-        <a class="mono" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
+        <a class="mono one-line" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
           {name ?? id}
         </a>
-        {name !== null && <span class="sub mono">{id}</span>}
+        {name !== null && <span class="sub mono one-line">{id}</span>}
         <span class="sub">from {template}</span>
         {failure !== undefined && <span class="sub failed breakable">{failure}</span>}
       </th>
@@ -93,10 +93,10 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
       <td class="wide-only">
         <SparkLine name="CPU" points={status === "running" ? points.map(cpuShare) : []} spanMs={sparkMs} />
       </td>
-      <td class="wide-only">
+      <td class="widest-only">
         {cpus(vcpus)}, {memory(memoryMb)}
       </td>
-      <td class="wide-only">
+      <td class="widest-only">
         {timeoutSec === 0 ? <span class="muted">runs on</span> : `${onTimeout} after ${duration(timeoutSec)}`}
       </td>
       <td class="wide-only">

@@ -28,8 +28,9 @@ export function TerminalsTab({ capsule }: { capsule: CapsuleInfo }) {
   const hasOpened = useRef(false);
   hasOpened.current = isRunning || (hasOpened.current && status === "paused");
   const { client } = useDashboard();
-  // Without saved terminals, detached sessions are offered before a new shell is started.
-  const hasDetached = async () => savedTerminals(id).length === 0 && (await sessionsIn(client.capsule(id))).length > 0;
+  // Without saved terminals, detached sessions are offered before a new shell is started. Listing them would resume a paused capsule.
+  const hasDetached = async () =>
+    hasOpened.current && savedTerminals(id).length === 0 && (await sessionsIn(client.capsule(id))).length > 0;
   const sessions = useQuery(hasDetached, [id, hasOpened.current]);
   // The terminal emulator is the largest part of the dashboard's code: loaded on first use.
   const emulator = useQuery(() => import("./terminal-view.tsx"), []);

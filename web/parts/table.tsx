@@ -5,8 +5,8 @@ interface Column {
   title: string;
   /** Shown in place of the title. */
   head?: ComponentChildren;
-  /** Hidden on narrow screens; its cells need the class `wide-only`. */
-  isWideOnly?: true;
+  /** Shown on wide screens only; its cells need the same class. */
+  width?: "wide-only" | "widest-only";
   /** Heading for screen readers only. */
   isUnseen?: true;
 }
@@ -14,7 +14,11 @@ interface Column {
 export const actionsColumn: Column = { title: "Actions", isUnseen: true };
 
 export function wideOnly(title: string): Column {
-  return { title, isWideOnly: true };
+  return { title, width: "wide-only" };
+}
+
+export function widestOnly(title: string): Column {
+  return { title, width: "widest-only" };
 }
 
 interface TableProps {
@@ -39,9 +43,9 @@ export function Table({ caption, columns, children }: TableProps) {
   );
 }
 
-function heading({ title, head = title, isWideOnly, isUnseen }: Column) {
+function heading({ title, head = title, width, isUnseen }: Column) {
   return (
-    <th key={title} scope="col" class={isWideOnly ? "wide-only" : undefined}>
+    <th key={title} scope="col" class={width}>
       {isUnseen ? <span class="unseen">{title}</span> : head}
     </th>
   );
