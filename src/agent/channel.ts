@@ -3,7 +3,7 @@
  * connection and fails every open stream with the same reason.
  */
 import { CapsuleError } from "../wire/errors.ts";
-import { failureOf, violation } from "./failure.ts";
+import { failureOf, lacksVerb, violation } from "./failure.ts";
 import {
   encodeFrame,
   FrameParser,
@@ -16,7 +16,7 @@ import {
 import { Liveness, SilenceError } from "./liveness.ts";
 import { decodeNotice } from "./notice.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
-import { decodeEmpty, decodeFail, limits, nameOf, request, Verb } from "./protocol.ts";
+import { decodeEmpty, decodeFail, limits, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 
@@ -306,12 +306,6 @@ export class Channel implements PipeReader, StreamTransport {
     const cause = new SilenceError("a probe was left unanswered");
     this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
   }
-}
-
-/** The agent is part of a VM's memory, so only a VM that boots has this release's. */
-export function lacksVerb(verb: Verb): CapsuleError {
-  const message = `the agent in this capsule is of an earlier release, which has no verb ${nameOf(verb)}`;
-  return new CapsuleError("conflict", `${message}; a new capsule of a built-in template has it`);
 }
 
 function unexpected(): never {

@@ -3,7 +3,7 @@
  * `failure` keeps the agent's code, which is more specific: command_not_found, slow_reader.
  */
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
-import { Verb } from "./protocol.ts";
+import { nameOf, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
 /**
@@ -48,6 +48,16 @@ export function failureOf(verb: Verb, code: string, message: string): AgentFailu
   const oversizedRequest = failure === "too_large" && !contentVerbs.has(verb);
   const text = printable(message) || `the guest agent answered ${failure}`;
   return new AgentFailure(failure, oversizedRequest ? "invalid_request" : codeOf[failure], text);
+}
+
+const networkVerbs: ReadonlySet<Verb> = new Set([Verb.DIAL, Verb.PORTS]);
+
+/** The agent is part of a VM's memory, so only a VM that boots has this release's. */
+export function lacksVerb(verb: Verb): CapsuleError {
+  const why = networkVerbs.has(verb)
+    ? "the capsule was made before networking"
+    : `the agent in this capsule is of an earlier release, which has no verb ${nameOf(verb)}`;
+  return new CapsuleError("conflict", `${why}: stop and start it, or make its template anew`);
 }
 
 /** The reason for closing a connection after a protocol violation or an exception in a handler. */

@@ -102,7 +102,7 @@ describe("handshake", () => {
     const agent = await connectAgent(guest.socketPath, { deadlineMs });
     const missing = (error: unknown) => {
       assert.ok(error instanceof CapsuleError && error.code === "conflict" && error.status === 409);
-      assert.match(error.message, /earlier release, which has no verb (MKDIR|EXEC); .*new capsule/);
+      assert.match(error.message, /earlier release, which has no verb (MKDIR|EXEC).*stop and start it/);
       return true;
     };
     await assert.rejects(agent.mkdir("/folder"), missing);

@@ -270,7 +270,7 @@ it("an agent of an earlier release refuses standard input with what to do, and n
   const host = await connectAgent(fake.socketPath, { deadlineMs: 60_000 });
   const conflict = {
     code: "conflict",
-    message: /earlier release, which has no verb (EXEC_STDIN|INPUT); .*new capsule/,
+    message: /earlier release, which has no verb (EXEC_STDIN|INPUT).*stop and start it/,
   };
   const transcript = new Transcript();
   transcript.of(host.run({ cmd: "cat", args: [], stdin }, transcript));

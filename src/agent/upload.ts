@@ -1,7 +1,8 @@
 /** Uploads a file to the guest, no faster than the guest consumes it. */
 import { CapsuleError } from "../wire/errors.ts";
 import type { FileAttributes, Upload } from "./agent.ts";
-import { type Channel, lacksVerb } from "./channel.ts";
+import type { Channel } from "./channel.ts";
+import { lacksVerb } from "./failure.ts";
 import { attributesEvent, targetEvent } from "./file-requests.ts";
 import { decodeEmpty, decodeTotal, request, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";

@@ -142,6 +142,8 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.deepEqual(vmsOf(server), vms, "the running capsule has the VM it had");
     assert.deepEqual(await find(running), made.inRunning, "adopted");
     await paused.resume();
+    const refused = await client.expect(409, "GET", `/v1/capsules/${paused.id}/ports`);
+    assert.match(refused.json.error.message, /made before networking: stop and start it/);
     for (const cycle of ["by the release before", "by this version"]) {
       assert.deepEqual(await find(paused), made.inPaused, `paused ${cycle}`);
       await pauseAndResume(paused);
@@ -151,12 +153,15 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
 
     const stopped = client.known(made.stopped.id);
     await stopped.start();
-    assert.equal(await stopped.sh("cat /root/file"), "of-the-stopped", "with the release before's kernel and agent");
+    assert.equal(await stopped.sh("cat /root/file"), "of-the-stopped", "with this version's kernel and agent");
     for (const each of [stopped, running]) {
       await each.sh("echo written > /root/written");
       await each.stop();
       await each.start();
       assert.equal(await each.sh("cat /root/written"), "written");
+      await client.expect(200, "GET", `/v1/capsules/${each.id}/ports`);
+      await pauseAndResume(each);
+      assert.equal(await each.sh("cat /root/written"), "written", "on the machine that it was started on");
     }
 
     const fromTemplate = await client.capsule({ template: "tools" });

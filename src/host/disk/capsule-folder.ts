@@ -1,5 +1,5 @@
 /**
- * The JSON files of a capsule's folder: `capsule.json`, its template and machine, written once; and `vm.json`, the journal of
+ * The JSON files of a capsule's folder: `capsule.json`, its template and machine; and `vm.json`, the journal of
  * the VM that was started for it. The journal is written before QEMU is spawned and again as soon as its pid is known, so
  * that after a crash in between the next daemon finds the process by its nonce.
  */
@@ -24,6 +24,8 @@ export interface CapsuleFile {
   machine: Machine;
   /** Size of its disk, where that is larger than its image's. */
   diskBytes?: number;
+  /** True: it was booted on another machine than its parent's. */
+  hasOwnMachine?: boolean;
 }
 
 export interface VmFile {
@@ -77,12 +79,13 @@ function decodeCapsule(value: unknown): CapsuleFile {
   const { diskBytes } = value;
   if (diskBytes !== undefined && !isCount(diskBytes)) throw new Error("its diskBytes is no number of bytes");
   const size = diskBytes === undefined ? {} : { diskBytes };
-  return { parent: origin, parentSha256: originSha256, image: { name, hash }, machine, ...size };
+  const own = value.hasOwnMachine === true ? { hasOwnMachine: true } : {};
+  return { parent: origin, parentSha256: originSha256, image: { name, hash }, machine, ...size, ...own };
 }
 
 export function writeCapsule(
   folder: string,
-  { parent, parentSha256, image, machine, diskBytes }: CapsuleFile,
+  { parent, parentSha256, image, machine, diskBytes, hasOwnMachine }: CapsuleFile,
 ): Promise<void> {
   const value = {
     format: capsuleFormat,
@@ -91,6 +94,7 @@ export function writeCapsule(
     image,
     machine: encodeMachine(machine),
     diskBytes,
+    hasOwnMachine,
   };
   return writeJson(join(folder, capsuleName), value, { durable: true });
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Machine } from "../../vmm/vmm.ts";
-import { isSameRate, requireSameMachine } from "./machine-record.ts";
+import { isSameMachine, isSameRate, requireSameMachine } from "./machine-record.ts";
 
 const machine: Machine = {
   ...{ qemu: "10.0.2", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
@@ -43,4 +43,11 @@ test("a guest is refused where the time stamp counter runs at a rate that differ
       message: `capsule x was saved on another machine: time stamp counter 2000000 kHz there, ${tscKhz} kHz here`,
     });
   }
+});
+
+test("only what could be restored both ways, by one build of QEMU, is the same machine", () => {
+  const saved = { ...machine, qemuBuild: "a", tscKhz: 2_000_000 };
+  assert.ok(isSameMachine(saved, { ...saved, tscKhz: 2_000_100 }));
+  assert.ok(!isSameMachine(saved, { ...saved, qemuBuild: "b" }));
+  assert.ok(!isSameMachine(saved, { ...saved, devices: ["ports:1", "net:1"] }));
 });

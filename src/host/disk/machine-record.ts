@@ -67,6 +67,17 @@ export function isSameRate(saved: number | undefined, now: number | undefined): 
  * saving one is lost, another one of the same version restores.
  */
 export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
+  const differing = differencesOf(saved, now);
+  if (differing.length === 0) return;
+  throw new CapsuleError("conflict", `${what} was saved on another machine: ${differing.join("; ")}`);
+}
+
+/** Whether `saved` is what this release makes now: its processes and saves serve both. */
+export function isSameMachine(saved: Machine, now: Machine): boolean {
+  return saved.qemuBuild === now.qemuBuild && differencesOf(saved, now).length === 0;
+}
+
+function differencesOf(saved: Machine, now: Machine): string[] {
   const differing: string[] = [];
   const compare = (name: string, there: unknown, here: unknown) => {
     if (there !== here) differing.push(`${name} ${String(there)} there, ${String(here)} here`);
@@ -78,6 +89,5 @@ export function requireSameMachine(saved: Machine, now: Machine, what: string): 
   if (differing.length === 0 && lacking.length > 0) {
     differing.push(`this machine's processor lacks ${lacking.join(", ")}`);
   }
-  if (differing.length === 0) return;
-  throw new CapsuleError("conflict", `${what} was saved on another machine: ${differing.join("; ")}`);
+  return differing;
 }

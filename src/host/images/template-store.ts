@@ -4,7 +4,7 @@ import type { VmFiles, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName, type VmFile } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/checkpoint-folder.ts";
-import { requireSameMachine } from "../disk/machine-record.ts";
+import { isSameMachine, requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Origin, type Shape, serviceOwner, type Turn } from "../host.ts";
@@ -91,6 +91,21 @@ export class TemplateStore {
     const dir = this.#paths.capsule(id);
     const own = { dir, disk: join(dir, diskName), diskBytes: capsule.diskBytes };
     return { name: id, nonce, machine: capsule.machine, files: { ...this.sharedFiles(capsule), ...own } };
+  }
+
+  /** A VM of it that boots: with the kernel, and the agent, of its image's current build. */
+  bootSpec(id: string, capsule: CapsuleFile, journal: Pick<VmFile, "nonce">): VmSpec {
+    const spec = this.spec(id, capsule, journal);
+    const { kernel, initrd } = this.#images.named(capsule.image.name) ?? this.image(capsule.image);
+    return { ...spec, files: { ...spec.files, kernel, initrd } };
+  }
+
+  /** A capsule that is about to boot: on the machine that this release makes, whatever it was started on. */
+  async renewed(capsule: CapsuleFile): Promise<CapsuleFile> {
+    await this.#vmms.refresh();
+    const { vcpus, memoryMb } = capsule.machine;
+    const machine = this.#vmms.machine(vcpus, memoryMb);
+    return isSameMachine(capsule.machine, machine) ? capsule : { ...capsule, machine, hasOwnMachine: true };
   }
 
   /** The files that all VMs with the same parent share. */

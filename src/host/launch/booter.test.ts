@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { markStopped, writeVm } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, markStopped, readCapsule, writeVm } from "../disk/capsule-folder.ts";
 import type { LiveGuest } from "../guest.ts";
 import { Booter } from "./booter.ts";
 import { Halted } from "./halted.ts";
@@ -20,7 +20,7 @@ async function disk(t: TestContext, boot: Launcher["boot"] = async () => guest) 
   const reaped: string[] = [];
   const vmm = { find: async () => [], reap: async (nonce: string) => void reaped.push(nonce) };
   const templates = {
-    requireMachine: async () => {},
+    renewed: async (capsule: CapsuleFile) => capsule,
     requireParent: async () => {},
     image: () => ({}) as never,
   };
@@ -45,17 +45,28 @@ test("a capsule without a layer, or without a folder, has nothing to start from"
   await assert.rejects(booter.boot(id, { owner: "a team" }), refusal);
 });
 
-test("a capsule whose parent or machine is gone is refused before anything is started", async (t) => {
+test("a capsule whose parent is gone is refused before anything is started", async (t) => {
   const { booter, templates } = await disk(t, () => assert.fail("it was started"));
-  for (const name of ["requireParent", "requireMachine"] as const) {
-    const own = templates[name];
-    templates[name] = async () => {
-      throw new CapsuleError("conflict", "gone");
-    };
-    await assert.rejects(booter.requireDisk(id), { code: "conflict" });
-    await assert.rejects(booter.boot(id, { owner: "a team" }), { code: "conflict" });
-    templates[name] = own;
-  }
+  templates.requireParent = async () => {
+    throw new CapsuleError("conflict", "gone");
+  };
+  await assert.rejects(booter.requireDisk(id), { code: "conflict" });
+  await assert.rejects(booter.boot(id, { owner: "a team" }), { code: "conflict" });
+});
+
+test("a capsule of an older machine boots on the newest, which its file names before QEMU is started", async (t) => {
+  const started: (CapsuleFile | undefined)[] = [];
+  const { booter, templates, folder } = await disk(t, async (_id, capsule) => {
+    started.push(capsule, await readCapsule(folder));
+    return guest;
+  });
+  const before = await readCapsule(folder);
+  assert.ok(before !== undefined);
+  const machine = { ...before.machine, devices: ["ports:1", "net:1"] };
+  templates.renewed = async (capsule) => ({ ...capsule, machine, hasOwnMachine: true });
+  await booter.boot(id, { owner: "a team" });
+  const renewed = { ...before, machine, hasOwnMachine: true };
+  assert.deepEqual(started, [renewed, renewed]);
 });
 
 test("a boot ends the VM of an earlier one, and takes the newest layer, also after a resume on a copy", async (t) => {
@@ -87,7 +98,7 @@ test("a failed boot leaves the disk, and no journal of a VM; a stopped capsule i
 test("a guest that says nothing is booted a second time, with all the time of a boot; one that has halted is not", async (t) => {
   const deadlines: (number | undefined)[] = [];
   const silent = new CapsuleError("agent_error", "the guest agent did not answer");
-  const { booter, folder, reaped } = await disk(t, async (_id, _capsule, _protocol, { deadlineMs }) => {
+  const { booter, folder, reaped } = await disk(t, async (_id, _capsule, { deadlineMs }) => {
     deadlines.push(deadlineMs);
     if (deadlines.length === 2) return guest;
     await writeVm(folder, { nonce: "first", process: { pid: 2 ** 22 + 1, startTicks: 1 } });
@@ -111,7 +122,7 @@ test("boots of one team are one after the other, and another team's is not behin
   const busy = new Set<string>();
   const arrived = Promise.withResolvers<void>();
   let arrivals = 0;
-  const { booter } = await disk(t, (_id, _capsule, _protocol, { line, owner }) => {
+  const { booter } = await disk(t, (_id, _capsule, { line, owner }) => {
     if (++arrivals === owners.length) arrived.resolve();
     return line.run(owner, async () => {
       assert.equal(busy.has(owner), false, "one of a team at a time");

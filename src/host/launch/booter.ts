@@ -1,5 +1,5 @@
 /**
- * Boots capsules from their own disk layer: the kernel of their image, with nothing of their memory. The VM maps its parent's memory
+ * Boots capsules from their own disk layer: the newest kernel of their image, on the newest machine, with nothing of their memory. The VM maps its parent's memory
  * file as after any other start, so that it is saved and restored as any other; a kernel takes whatever is in memory for garbage, as
  * after a warm reset. The disk is the guest's, and nothing here reads it.
  */
@@ -8,8 +8,14 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import { FairSlots } from "../capacity/fair-slots.ts";
-import { type CapsuleFile, diskName, markStopped, readCapsule, unmarkStopped } from "../disk/capsule-folder.ts";
-import { readManifest } from "../disk/checkpoint-folder.ts";
+import {
+  type CapsuleFile,
+  diskName,
+  markStopped,
+  readCapsule,
+  unmarkStopped,
+  writeCapsule,
+} from "../disk/capsule-folder.ts";
 import { dropAside } from "../disk/disk-layer.ts";
 import { explainSpace } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
@@ -24,7 +30,7 @@ import type { Verification } from "./starter.ts";
 export interface BooterOptions {
   paths: Paths;
   vmm: Reaper;
-  templates: Pick<TemplateStore, "requireMachine" | "requireParent" | "image">;
+  templates: Pick<TemplateStore, "renewed" | "requireParent" | "image">;
   verifier: Verification;
   launcher: Pick<Launcher, "boot">;
   /** Deadline of a boot, kernel to agent. */
@@ -61,13 +67,15 @@ export class Booter {
 
   /** The capsule's VM, held. On failure it is gone. */
   async boot(id: string, turn: Turn): Promise<LiveGuest> {
-    const { verifier, paths } = this.#options;
+    const { verifier, paths, templates } = this.#options;
     await this.reap(id);
-    const { capsule, protocol } = await this.#open(id);
-    verifier.requireSound(join(paths.data, capsule.parent));
+    const found = await this.#open(id);
+    verifier.requireSound(join(paths.data, found.parent));
     const wasStopped = await unmarkStopped(paths.capsule(id));
     try {
-      return await this.#bootUntilAnswered(id, capsule, protocol, turn);
+      const capsule = await templates.renewed(found);
+      if (capsule !== found) await writeCapsule(paths.capsule(id), capsule);
+      return await this.#bootUntilAnswered(id, capsule, turn);
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next boot repeats it
       if (wasStopped) await markStopped(paths.capsule(id)).catch(() => {}); // it may be destroyed
@@ -79,21 +87,16 @@ export class Booter {
    * A second time when the first guest said nothing: a guest was seen to hang in its boot, under emulation on a busy machine. No program
    * of the user runs before the agent has answered.
    */
-  async #bootUntilAnswered(
-    id: string,
-    capsule: CapsuleFile,
-    protocol: number | undefined,
-    { admitted, ...turn }: Turn,
-  ): Promise<LiveGuest> {
+  async #bootUntilAnswered(id: string, capsule: CapsuleFile, { admitted, ...turn }: Turn): Promise<LiveGuest> {
     const { launcher } = this.#options;
     const options = { ...turn, line: this.#line };
     try {
       const first = { ...options, deadlineMs: this.#options.bootMs * firstBootShare, ...(admitted && { admitted }) };
-      return await launcher.boot(id, capsule, protocol, first);
+      return await launcher.boot(id, capsule, first);
     } catch (error) {
       if (!isSilence(error) || turn.signal?.aborted) throw error;
       await this.reap(id);
-      return await launcher.boot(id, capsule, protocol, options);
+      return await launcher.boot(id, capsule, options);
     }
   }
 
@@ -106,18 +109,15 @@ export class Booter {
     await dropAside(folder);
   }
 
-  async #open(id: string): Promise<{ capsule: CapsuleFile; protocol: number | undefined }> {
+  async #open(id: string): Promise<CapsuleFile> {
     const { paths, templates } = this.#options;
     const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
     const capsule = await readCapsule(folder);
     if (capsule === undefined || !existsSync(join(folder, diskName))) {
       throw new CapsuleError("invalid_state", `cannot start ${what}: it has no disk`);
     }
-    await templates.requireMachine(capsule, what);
     await templates.requireParent(capsule, what);
     templates.image(capsule.image);
-    // Parent and capsule have the same image, and so the same agent.
-    const parent = await readManifest(join(paths.data, capsule.parent));
-    return { capsule, protocol: parent?.agent.protocol };
+    return capsule;
   }
 }

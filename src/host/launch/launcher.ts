@@ -91,17 +91,16 @@ export class Launcher {
   async boot(
     id: string,
     capsule: CapsuleFile,
-    protocol: number | undefined,
     { line, deadlineMs = this.#options.bootMs, ...turn }: Turn & { line: Pick<FairSlots, "run">; deadlineMs?: number },
   ): Promise<LiveGuest> {
     const { step } = this.#options;
     const { owner, signal, admitted } = turn;
     const load = async () => {
       admitted?.begin();
-      const vm = await this.#startKernel(id, capsule, protocol, signal);
+      const vm = await this.#startKernel(id, capsule, signal);
       admitted?.loaded();
       step("restore.loaded");
-      const guest = this.#wake(id, capsule, protocol, vm, signal, deadlineMs);
+      const guest = this.#wake(id, capsule, protocolVersions.max, vm, signal, deadlineMs);
       await Promise.race([guest.catch(() => {}), delay(bootSlotMs, undefined, { ref: false })]);
       return { guest };
     };
@@ -181,8 +180,9 @@ export class Launcher {
     requireProtocol(saved.protocol, `capsule ${id}`);
     let vm: Vm | undefined;
     try {
-      // A process that was started ahead of time may write a layer of its image's size at most.
-      const processes = capsule.diskBytes === undefined ? this.#processes : undefined;
+      // A process that was started ahead of time has its parent's machine, and may write a layer of its image's size at most.
+      const hasOthers = capsule.diskBytes === undefined && capsule.hasOwnMachine !== true;
+      const processes = hasOthers ? this.#processes : undefined;
       vm = await processes?.claimProcess(id, capsule, saved, signal);
       signal?.throwIfAborted();
       vm ??= await this.#start(id, capsule, saved, signal);
@@ -199,7 +199,7 @@ export class Launcher {
   async #wake(
     id: string,
     capsule: CapsuleFile,
-    protocol: number | undefined,
+    protocol: number,
     vm: Vm,
     signal: AbortSignal | undefined,
     connectMs = this.#options.wakeMs,
@@ -228,18 +228,13 @@ export class Launcher {
   }
 
   /** A VM whose kernel boots, in a new process. */
-  #startKernel(
-    id: string,
-    capsule: CapsuleFile,
-    protocol: number | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<Vm> {
+  #startKernel(id: string, capsule: CapsuleFile, signal: AbortSignal | undefined): Promise<Vm> {
     const { paths, vmm, templates, step } = this.#options;
     const nonce = newNonce();
-    const journal = { nonce, ...(protocol === undefined ? {} : { protocol }), restores: null };
+    const journal = { nonce, protocol: protocolVersions.max, restores: null };
     return startJournalled(paths.capsule(id), journal, (onSpawn) => {
       step("restore.journalled");
-      return vmm.boot(templates.spec(id, capsule, { nonce }), onSpawn, signal);
+      return vmm.boot(templates.bootSpec(id, capsule, { nonce }), onSpawn, signal);
     });
   }
 

@@ -79,6 +79,8 @@ test("the client's own words about its address are replaced, behind a trusted pr
     "evil",
     "X-FORWARDED-PROTO",
     "ftp",
+    "X_Forwarded_For",
+    "3.3.3.3",
     "Forwarded",
     "for=1",
   ];

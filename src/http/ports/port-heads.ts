@@ -51,7 +51,8 @@ export function headersForGuest(
   const shown: string[] = [];
   for (const [name, value] of kept) {
     const lower = name.toLowerCase();
-    if (forwarded.has(lower) || (lower === "trailer" && body !== "chunked")) continue;
+    // Servers of the CGI family read `X_Forwarded_For` as X-Forwarded-For.
+    if (forwarded.has(lower.replaceAll("_", "-")) || (lower === "trailer" && body !== "chunked")) continue;
     shown.push(name, lower === "host" ? (hostHeader ?? value) : value);
   }
   if (linesOf(headers, "te").some((value) => /(^|,)\s*trailers\s*($|[,;])/i.test(value))) shown.push("TE", "trailers");
@@ -90,7 +91,8 @@ export function headersForClient(headers: readonly string[], { status, isChunked
 export function trailersOf(rawTrailers: readonly string[]): [string, string][] {
   return pairsOf(rawTrailers).filter(([name]) => {
     const lower = name.toLowerCase();
-    return ![hopByHop, framing, forwarded, credentialHeaders].some((names) => names.has(lower)) && lower !== "alt-svc";
+    const isKept = ![hopByHop, framing, credentialHeaders].some((names) => names.has(lower)) && lower !== "alt-svc";
+    return isKept && !forwarded.has(lower.replaceAll("_", "-"));
   });
 }
 
