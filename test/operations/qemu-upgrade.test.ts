@@ -116,7 +116,8 @@ describe("after an upgrade of QEMU", () => {
         return capsule;
       };
       const isKept = async (capsule: TestCapsule) => assert.equal(await capsule.sh("cat /dev/shm/kept"), "kept");
-      const [paused, running] = [await marked(), await marked()];
+      const [paused, running, restarted] = [await marked(), await marked(), await marked()];
+      await restarted.sh("echo on-disk > /root/kept");
       const old = await fixture.qemuOf(running);
       assert.equal(old.version, version);
       await paused.pause();
@@ -132,6 +133,15 @@ describe("after an upgrade of QEMU", () => {
         await isKept(capsule);
         assert.deepEqual(await fixture.qemuOf(capsule), old);
       }
+
+      await restarted.stop();
+      await restarted.start();
+      assert.deepEqual(await fixture.qemuOf(restarted), young, "a start takes the new one");
+      await restarted.pause();
+      await restarted.resume();
+      assert.equal(await restarted.sh("cat /root/kept"), "on-disk");
+      assert.deepEqual(await fixture.qemuOf(restarted), young);
+      await restarted.destroy();
 
       await running.pause();
       await fresh.pause();
