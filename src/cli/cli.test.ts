@@ -56,7 +56,11 @@ test("what is missing is named as the usage names it", () => {
   for (const [name, line, message] of expected) assert.throws(() => parse(command(name), line), { message });
   for (const [name, each] of Object.entries(commands)) {
     if (each.words[0] === 0) continue;
-    assert.throws(() => parse(each, []), { message: /^[A-Z_:]+(\|[A-Z_:]+)* is missing$|^bash\|zsh\|fish is missing$/ }, name);
+    assert.throws(
+      () => parse(each, []),
+      { message: /^[A-Z_:]+(\|[A-Z_:]+)* is missing$|^bash\|zsh\|fish is missing$/ },
+      name,
+    );
   }
 });
 
