@@ -1,11 +1,12 @@
 /**
- * The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, checking disk use,
+ * The periodic work of a running service: flushing activity, counters, key uses and audit entries, reconciling, checking disk use,
  * watching memory, measuring capsules.
  */
 import type { Activity } from "./capsules/activity.ts";
 import type { DiskLimiter } from "./capsules/disk-limiter.ts";
 import type { MemoryWatch } from "./capsules/memory-watch.ts";
 import type { Metrics } from "./capsules/metrics/metrics.ts";
+import type { NetworkCounters } from "./capsules/network-counters.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
 import type { Log } from "./log.ts";
 import type { Audit } from "./teams/audit.ts";
@@ -20,6 +21,7 @@ export interface MaintenanceOptions {
   teams: Teams;
   audit: Audit;
   activity: Activity;
+  networkCounters: NetworkCounters;
   disk: DiskLimiter;
   reconciler: Reconciler;
   memoryWatch: MemoryWatch;
@@ -54,12 +56,13 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
   };
 }
 
-async function flush({ teams, activity, audit, log }: MaintenanceOptions): Promise<void> {
+async function flush({ teams, activity, networkCounters, audit, log }: MaintenanceOptions): Promise<void> {
   try {
     await teams.checkRevoked();
     audit.flush();
     await teams.flushInParts();
     await activity.flushInParts();
+    await networkCounters.flushInParts();
   } catch (error) {
     log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
   }

@@ -15,8 +15,10 @@ import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
 import { Metrics } from "./capsules/metrics/metrics.ts";
+import { NetworkCounters } from "./capsules/network-counters.ts";
 import { Networks } from "./capsules/networks.ts";
 import { Orphans } from "./capsules/orphans.ts";
+import type { Outbound } from "./capsules/outbound.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -30,6 +32,7 @@ import type { Database } from "./db/database.ts";
 import { DeadlineRows } from "./db/deadline-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
 import { MetricRows } from "./db/metric-rows.ts";
+import { NetworkRows } from "./db/network-rows.ts";
 import { PortRows } from "./db/port-rows.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
@@ -74,6 +77,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
     deadlineRows: new DeadlineRows(database),
     metricRows: new MetricRows(database),
     portRows: new PortRows(database),
+    networkCounters: new NetworkCounters(new NetworkRows(database)),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
@@ -104,6 +108,7 @@ export interface ServiceOptions {
   quotas: QuotaLimits;
   /** The operator's, for the networks of capsules. */
   rules: NetworkRules;
+  outbound: Outbound;
   /** The host's memory without the reserve. */
   capacityBytes: number;
   observers: Observers;
@@ -134,7 +139,7 @@ export function buildService(options: ServiceOptions) {
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     envs: new Envs(store, runs, records.secret),
-    ...{ autoResumes, metrics, networks: new Networks(records.portRows, store, options.rules) },
+    ...{ autoResumes, metrics, networks: buildNetworks(options, runs) },
     templates: templateRows,
     observeExec: observers.observeExec,
   });
@@ -178,6 +183,13 @@ export function buildService(options: ServiceOptions) {
       return recovered;
     },
   };
+}
+
+function buildNetworks({ records, host, rules, outbound }: ServiceOptions, runs: Runs): Networks {
+  const { portRows: rows, networkCounters: counters, store } = records;
+  const networks = new Networks({ rows, store, host, runs, rules, counters, outbound });
+  runs.observe(networks);
+  return networks;
 }
 
 interface PolicyParts {

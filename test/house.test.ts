@@ -38,7 +38,7 @@ const arrows = arrowsOf(readFileSync(join(root, "docs/ARCHITECTURE.md"), "utf8")
 /** Imported packages and Node modules that belong to one room. */
 const keptTo: Record<string, string[]> = {
   "node:sqlite": ["db", "host"],
-  "node:child_process": ["vmm", "host", "operator", "cli"],
+  "node:child_process": ["vmm", "host", "relay", "operator", "cli"],
   fastify: ["http"],
   ws: ["http", "cli"],
 };

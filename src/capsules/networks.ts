@@ -1,10 +1,16 @@
-/** The rules of access to the ports of capsules, and the secrets under which tokens for them are signed. */
+/** The networks of capsules: what they reach, who reaches their ports, and the secrets under which tokens for those are signed. */
 import { EventEmitter } from "node:events";
 import type { PortRows } from "../db/port-rows.ts";
+import type { Guest, Host } from "../host/host.ts";
+import { type EffectivePolicy, effectivePolicy } from "../network/effective.ts";
 import type { NetworkRules } from "../network/grants.ts";
 import { decodePolicy, type NetworkPolicy, noNetwork, type PolicyLimits, parseNetwork } from "../network/policy.ts";
 import { newPortSecret } from "../network/port-tokens.ts";
-import type { CapsuleStore } from "./store.ts";
+import type { NetworkCounters } from "./network-counters.ts";
+import type { Outbound, OutboundCounts, OutboundState } from "./outbound.ts";
+import type { RunObserver } from "./run-policy.ts";
+import type { Runs } from "./runs.ts";
+import type { Capsule, CapsuleStore } from "./store.ts";
 
 export interface PortAccess {
   teamId: string;
@@ -15,21 +21,82 @@ export interface PortAccess {
   secret: Buffer | null;
 }
 
-export class Networks {
+/** A capsule's policy, and what became of it. */
+export interface NetworkView extends OutboundState {
+  policy: NetworkPolicy;
+  /** With the operator's reserved ranges in `deny`. */
+  effective: EffectivePolicy;
+  counters: OutboundCounts;
+  /** It reaches nothing, whatever its policy: its machine was made before there was a network. */
+  isUnsupported: boolean;
+}
+
+export interface NetworksOptions {
+  rows: PortRows;
+  store: Pick<CapsuleStore, "require" | "get">;
+  host: Pick<Host, "hasNetwork">;
+  runs: Pick<Runs, "guest">;
+  rules: NetworkRules;
+  counters: NetworkCounters;
+  outbound: Outbound;
+}
+
+export class Networks implements RunObserver {
+  readonly #options: NetworksOptions;
   readonly #rows: PortRows;
-  readonly #store: Pick<CapsuleStore, "require">;
-  readonly #rules: NetworkRules;
+  readonly #store: Pick<CapsuleStore, "require" | "get">;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
 
-  constructor(rows: PortRows, store: Pick<CapsuleStore, "require">, rules: NetworkRules) {
-    this.#rows = rows;
-    this.#store = store;
-    this.#rules = rules;
+  constructor(options: NetworksOptions) {
+    this.#options = options;
+    this.#rows = options.rows;
+    this.#store = options.store;
+  }
+
+  began(row: Capsule, { networkSocket: socket }: Guest): void {
+    const { id, teamId } = row;
+    if (socket !== null) this.#options.outbound.began({ id, teamId, socket, policy: this.#effective(row) });
+  }
+
+  ended(id: string): void {
+    this.#options.outbound.ended(id);
+  }
+
+  /** Resolves when the running capsule obeys its row's policy, or reaches nothing. */
+  async applied(id: string): Promise<void> {
+    const row = this.#store.get(id);
+    if (row !== undefined) await this.#options.outbound.changed(id, this.#effective(row));
+  }
+
+  /** Throws as `policy`. */
+  async view(teamId: string, id: string): Promise<NetworkView> {
+    const { outbound, counters, rules } = this.#options;
+    this.policy(teamId, id);
+    const [state, isUnsupported] = await Promise.all([outbound.state(id), this.#isUnsupported(id)]);
+    const policy = this.policy(teamId, id); // it may be another one by now, or gone
+    const effective = effectivePolicy(policy, rules);
+    return {
+      ...{ ...state, policy, counters: counters.of(id) },
+      effective: { ...effective, deny: [...new Set([...effective.deny, ...rules.deny])] },
+      isUnsupported,
+    };
+  }
+
+  /** False also where the guest is not known yet. */
+  async #isUnsupported(id: string): Promise<boolean> {
+    const { host, runs } = this.#options;
+    const guest = runs.guest(id);
+    if (guest !== undefined) return guest.networkSocket === null;
+    return this.#store.get(id)?.status === "paused" && !(await host.hasNetwork(id));
+  }
+
+  #effective({ network }: Capsule): EffectivePolicy {
+    return effectivePolicy(decodePolicy(network), this.#options.rules);
   }
 
   /** As `parseNetwork`, by the operator's rules. */
   parse(value: unknown, limits: PolicyLimits): NetworkPolicy {
-    return parseNetwork(value, limits, this.#rules);
+    return parseNetwork(value, limits, this.#options.rules);
   }
 
   /** The rules of a capsule of any team; undefined: there is none, or it is being destroyed. No port of one whose policy cannot be read is public. */

@@ -1,4 +1,5 @@
 /** A rule by which the service changes a running capsule without a request, for example the pause of an idle one. */
+import type { Guest } from "../host/host.ts";
 import type { Capsule } from "./store.ts";
 
 /** No method may throw. */
@@ -13,4 +14,12 @@ export interface RunPolicy {
   pauseFailed(capsule: Capsule): void;
   /** The server stops: capsules run on, and are not changed any more. */
   close(): void;
+}
+
+/** A part of the service that is told of whole runs: a save that fails ends none. No method may throw. */
+export interface RunObserver {
+  /** The capsule's processes run. */
+  began(capsule: Capsule, guest: Guest): void;
+  /** Its run has ended. Called also where `began` was not. */
+  ended(id: string): void;
 }

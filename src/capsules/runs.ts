@@ -3,7 +3,7 @@
  * listeners that are called once when it ends, and the policies of the service.
  */
 import type { Guest } from "../host/host.ts";
-import type { RunPolicy } from "./run-policy.ts";
+import type { RunObserver, RunPolicy } from "./run-policy.ts";
 import type { Capsule } from "./store.ts";
 
 /** Why a capsule's run ended; sockets into it are closed with this. */
@@ -15,6 +15,7 @@ export class Runs {
   readonly #guests = new Map<string, Guest>();
   readonly #listeners = new Map<string, Set<Listener>>();
   readonly #policies: RunPolicy[] = [];
+  readonly #observers: RunObserver[] = [];
   /** Capsules whose processes run and that are not being saved: those that the policies know. */
   readonly #released = new Set<string>();
   /** Rows that were changed before the processes ran. */
@@ -23,6 +24,11 @@ export class Runs {
   /** Applies `policy` to all runs. Call before the first one. */
   apply(policy: RunPolicy): void {
     this.#policies.push(policy);
+  }
+
+  /** Tells `observer` of all runs. Call before the first one. */
+  observe(observer: RunObserver): void {
+    this.#observers.push(observer);
   }
 
   /** The live guest of a running capsule. */
@@ -45,6 +51,7 @@ export class Runs {
     this.#changed.delete(row.id);
     this.#released.add(row.id);
     for (const policy of this.#policies) policy.began(latest, isAdopted);
+    for (const observer of this.#observers) observer.began(latest, guest);
   }
 
   /** The team has changed settings of the capsule; nothing happens when it has no run. */
@@ -73,6 +80,7 @@ export class Runs {
     for (const policy of this.#policies) policy.ended(id);
     if (this.has(id, guest)) {
       for (const map of [this.#guests, this.#changed, this.#released]) map.delete(id);
+      for (const observer of this.#observers) observer.ended(id);
     }
     const listeners = this.#listeners.get(id) ?? [];
     this.#listeners.delete(id);

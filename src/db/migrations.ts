@@ -206,6 +206,13 @@ export const steps = [
   ALTER TABLE capsules ADD COLUMN network TEXT;
   ALTER TABLE capsules ADD COLUMN port_secret BLOB;
   `,
+  // Connections of a capsule since its create, those that were denied, and their bytes.
+  `
+  ALTER TABLE capsules ADD COLUMN connections INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE capsules ADD COLUMN connections_denied INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE capsules ADD COLUMN bytes_out INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE capsules ADD COLUMN bytes_in INTEGER NOT NULL DEFAULT 0;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

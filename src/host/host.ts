@@ -208,6 +208,8 @@ export interface Host {
 
   /** Size of the disk in a folder; undefined: there is none. */
   diskMb(kind: SavedKind, name: string): number | undefined;
+  /** Whether the machine of a paused capsule has a network port; false also where that cannot be read. */
+  hasNetwork(id: string): Promise<boolean>;
   /** Bytes that the capsule's files take on disk. */
   diskBytes(id: string): Promise<number>;
   /** Ends the capsule's VM, if any, and removes its folder. Idempotent. */

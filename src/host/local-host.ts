@@ -13,7 +13,7 @@ import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
 import { checkpointName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName } from "./disk/checkpoint-folder.ts";
+import { diffName, hasNetworkIn } from "./disk/checkpoint-folder.ts";
 import { diskMbIn, dropAside } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
@@ -54,6 +54,7 @@ export class LocalHost implements Host {
   readonly #guests = new Map<string, LiveGuest>();
   /** Guests that were restored and not released yet. */
   readonly #restored = new WeakSet<LiveGuest>();
+  readonly hasNetwork = (id: string) => hasNetworkIn(join(this.#paths.capsule(id), checkpointName));
 
   constructor(options: LocalHostOptions) {
     const { paths, images, vmm, spareBases, memory, concurrentStarts, onDamage, warm } = options;
@@ -63,8 +64,7 @@ export class LocalHost implements Host {
       reclaim: () => this.lostFound.removeOldest(),
       reclaimableBytes: () => this.lostFound.bytes(),
     });
-    this.space = space;
-    this.memory = memory;
+    [this.space, this.memory] = [space, memory];
     this.#options = options;
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);

@@ -55,7 +55,7 @@ export function NetworkBody(limits: Limits) {
   );
 }
 
-const verdicts = ["allowed", "denied", "failed"] as const;
+export const verdicts = ["allowed", "denied", "failed"] as const;
 
 const Decision = Type.Object({
   at: Timestamp,

@@ -138,6 +138,15 @@ export class FakeHost implements Host {
     return kind === "capsules" ? this.disks.get(name) : undefined;
   }
 
+  /** Paused capsules whose machine has a network port. */
+  readonly networked = new Set<string>();
+  /** Each guest has it from its start on. */
+  networkSocket: string | null = null;
+
+  async hasNetwork(id: string): Promise<boolean> {
+    return this.networked.has(id);
+  }
+
   async diskBytes(): Promise<number> {
     return this.capsuleBytes;
   }
@@ -358,6 +367,7 @@ export class FakeHost implements Host {
     if (this.guests.has(id)) throw new Error(`two VMs for ${id}`);
     const guest = new FakeGuest(id);
     guest.wakeProblems = this.wakeProblems;
+    guest.networkSocket = this.networkSocket;
     this.guests.set(id, guest);
     return guest;
   }

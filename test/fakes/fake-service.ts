@@ -1,4 +1,5 @@
 /** The service on a fake host, a manual clock and a database in memory. */
+import { noOutbound, type Outbound } from "../../src/capsules/outbound.ts";
 import type { QuotaLimits } from "../../src/capsules/quotas.ts";
 import type { PolicyChange } from "../../src/capsules/settings.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
@@ -37,6 +38,7 @@ export interface FakeServiceOptions {
   log?: Log;
   quotas?: Partial<QuotaLimits>;
   rules?: Partial<NetworkRules>;
+  outbound?: Outbound;
   capacityBytes?: number;
   auditEntriesMax?: number;
   observers?: Partial<Observers>;
@@ -51,6 +53,7 @@ export function fakeService(options: FakeServiceOptions = {}) {
     step() {},
     quotas: { ...roomy, ...options.quotas },
     rules: { ...strictRules, ...options.rules },
+    outbound: options.outbound ?? noOutbound,
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
   });

@@ -10,6 +10,7 @@ import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
+import { hasNetwork } from "../../vmm/machine/parts.ts";
 import { type Hashing, hashPieces, pieceBytes } from "../../vmm/memory/piece-hashes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { NewerFormatError } from "./fields.ts";
@@ -125,6 +126,12 @@ export async function readManifest(folder: string): Promise<Manifest | undefined
     }
     throw damaged(folder, `its manifest cannot be used: ${error.message}`, error);
   }
+}
+
+/** Whether the saved machine has a network port; false also where that cannot be read. */
+export async function hasNetworkIn(folder: string): Promise<boolean> {
+  const manifest = await readManifest(folder).catch(() => undefined);
+  return manifest !== undefined && hasNetwork(manifest.machine.devices);
 }
 
 /** As `readManifest`, and checks what is cheap: sizes, and the hashes of small files. */

@@ -2,8 +2,11 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
+import { FakeOutbound } from "../../../test/fakes/fake-outbound.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { parseGrants } from "../../network/grants.ts";
 import { checkPortToken } from "../../network/port-tokens.ts";
+import type { NetworkDecision } from "../../wire/network.ts";
 
 const none = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
 const idle = {
@@ -12,12 +15,28 @@ const idle = {
   recent: [],
   unsupported: true,
 };
+const recent: NetworkDecision = {
+  ...{
+    at: "2026-11-28T12:00:00.000Z",
+    verdict: "denied",
+    reason: "not listed",
+    host: "a.example",
+    port: 443,
+    count: 3,
+  },
+};
 const asked = {
   egress: "allowlist",
   allow: ["PyPI.org.", "*.example.com:8443", "8.8.8.0/24"],
   deny: ["10.0.0.0/8"],
   public_ports: [8_000],
   host_header: "localhost:{port}",
+};
+/** Its part that is in effect. */
+const effective = {
+  egress: "allowlist",
+  allow: ["pypi.org", "*.example.com:8443", "8.8.8.0/24"],
+  deny: ["10.0.0.0/8"],
 };
 const kept = { ...asked, allow: ["pypi.org", "*.example.com:8443", "8.8.8.0/24"], inject: [] };
 
@@ -34,7 +53,7 @@ describe("a create", () => {
     assert.deepEqual([read.json.network, read.json.port_url], [kept, json.port_url]);
     const { json: listed } = await api.call("GET", "/v1/capsules");
     assert.deepEqual(listed[0].network, kept);
-    assert.deepEqual((await networkOf(api, json.id)).json, { ...kept, ...idle });
+    assert.deepEqual((await networkOf(api, json.id)).json, { ...kept, ...idle, effective });
   });
 
   test("has the default where it asks for none", async () => {
@@ -108,10 +127,12 @@ describe("PUT network", () => {
       const before = (await api.call("GET", `/v1/capsules/${id}`)).json;
       const told: unknown[] = [];
       const off = api.service.capsules.onChange((_team, changed, view) => told.push([changed, view?.network.egress]));
+      const without = { ...idle, unsupported: status === "running" || status === "paused" };
       const put = await api.call("PUT", `/v1/capsules/${id}/network`, { json: asked });
-      assert.deepEqual([put.status, put.json], [200, { ...kept, ...idle }], status);
+      assert.deepEqual([put.status, put.json], [200, { ...kept, ...without, effective }], status);
       const replaced = await api.call("PUT", `/v1/capsules/${id}/network`, { json: { egress: "public" } });
-      assert.deepEqual(replaced.json, { ...none, egress: "public", ...idle });
+      const open = { egress: "public", allow: [], deny: [] };
+      assert.deepEqual(replaced.json, { ...none, egress: "public", ...without, effective: open });
       off();
       assert.deepEqual(told, [
         [id, "allowlist"],
@@ -144,7 +165,29 @@ describe("PUT network", () => {
       const { status, json } = await api.call("PUT", `/v1/capsules/${id}/network`, { json: body });
       assert.deepEqual([status, json.error.details?.field], [expected, field], JSON.stringify(body));
     }
-    assert.deepEqual((await networkOf(api, id)).json, { ...kept, ...idle });
+    assert.deepEqual((await networkOf(api, id)).json, { ...kept, ...idle, effective });
+  });
+
+  test("is answered when the running capsule obeys it, and shows what only the relay knows", async () => {
+    const outbound = new FakeOutbound();
+    const api = new Api({}, {}, { outbound, rules: { deny: ["5.6.7.0/24"] } });
+    api.service.host.networkSocket = "/nowhere/net.sock";
+    const id = await api.capsule();
+    outbound.known = { connectionsOpen: 2, recent: [recent] };
+    const obeyed = Promise.withResolvers<void>();
+    outbound.obeyed = obeyed.promise;
+    let answered = false;
+    const put = api.call("PUT", `/v1/capsules/${id}/network`, { json: asked }).finally(() => {
+      answered = true;
+    });
+    await waitFor("the policy is on its way", () => outbound.told.length === 2);
+    assert.deepEqual(outbound.told[1], ["changed", id, effective]);
+    assert.equal((await networkOf(api, id)).json.effective.egress, "allowlist", "the row has it");
+    assert.equal(answered, false);
+    obeyed.resolve();
+    const { status, json } = await put;
+    assert.deepEqual([status, json.counters.connections_open, json.recent], [200, 2, [recent]]);
+    assert.deepEqual([json.unsupported, json.effective.deny], [false, ["10.0.0.0/8", "5.6.7.0/24"]]);
   });
 
   test("and GET are 500 while the row's cannot be read; the capsule is shown without one", async () => {
@@ -169,7 +212,7 @@ describe("PUT network", () => {
     const { json: link } = await first.call("POST", `/v1/capsules/${id}/ports/80/url`);
     const { host, database, clock } = first.service;
     const second = new Api({}, {}, { host, database, clock });
-    assert.deepEqual((await networkOf(second, id)).json, { ...kept, ...idle });
+    assert.deepEqual((await networkOf(second, id)).json.effective, effective);
     const { secret } = second.service.capsules.portAccess(id)!;
     assert.ok(checkPortToken(secret!, link.token, { id, port: 80, now: clock.now() }));
   });

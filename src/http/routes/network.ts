@@ -1,6 +1,6 @@
 /** The network of a capsule, and links to its ports. */
 import Type from "typebox";
-import type { NetworkPolicy } from "../../network/policy.ts";
+import type { NetworkView } from "../../capsules/networks.ts";
 import { signPortToken } from "../../network/port-tokens.ts";
 import {
   type Network,
@@ -40,7 +40,7 @@ function networkRoutes(app: App, { services: { capsules }, limits }: RouteContex
         response: { 200: NetworkState },
       },
     },
-    async ({ identity, params }) => stateOf(capsules.networks.policy(identity.teamId, params.id)),
+    async ({ identity, params }) => stateOf(await capsules.networks.view(identity.teamId, params.id)),
   );
 
   app.put(
@@ -54,7 +54,9 @@ function networkRoutes(app: App, { services: { capsules }, limits }: RouteContex
       schema: {
         operationId: "setNetwork",
         summary: "Replace a capsule's network",
-        description: "In every status. A field that is left out gets its default.",
+        description:
+          "In every status. A field that is left out gets its default. On a running capsule the answer comes when new connections obey it " +
+          "and those that it forbids are reset; on another one it holds from its next start or resume on.",
         example: { public_ports: [8_000], host_header: "localhost:{port}" },
         params: CapsuleParams,
         body: NetworkBody(limits),
@@ -67,19 +69,28 @@ function networkRoutes(app: App, { services: { capsules }, limits }: RouteContex
       const body: unknown = request.body ?? {};
       const given = settable.filter((field) => Object.hasOwn(Object(body), field));
       addAuditDetails(request, { subject: given.join(", ") });
-      capsules.networks.policy(teamId, params.id); // throws where it cannot be read
-      return stateOf(capsules.update(teamId, params.id, { network: capsules.networks.parse(body, limits) }).network);
+      capsules.networks.policy(teamId, params.id); // one that cannot be read comes before a flaw of the new one
+      capsules.update(teamId, params.id, { network: capsules.networks.parse(body, limits) });
+      await capsules.networks.applied(params.id);
+      return stateOf(await capsules.networks.view(teamId, params.id));
     },
   );
 }
 
-function stateOf(policy: NetworkPolicy): NetworkState {
+function stateOf(view: NetworkView): NetworkState {
+  const { policy, effective, counters, connectionsOpen, recent, isUnsupported } = view;
   return {
     ...networkBody(policy),
-    effective: { egress: "none", allow: [], deny: [] },
-    counters: { connections_open: 0, connections_total: 0, denied_total: 0, bytes_out: 0, bytes_in: 0 },
-    recent: [],
-    unsupported: true,
+    effective,
+    counters: {
+      connections_open: connectionsOpen,
+      connections_total: counters.connections,
+      denied_total: counters.denied,
+      bytes_out: counters.bytesOut,
+      bytes_in: counters.bytesIn,
+    },
+    recent,
+    unsupported: isUnsupported,
   };
 }
 
