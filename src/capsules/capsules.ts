@@ -52,6 +52,15 @@ export interface CapsulesOptions {
   observeExec: (id: string) => () => void;
 }
 
+export interface UseOptions {
+  /** Ends a wait for a resume. */
+  signal?: AbortSignal;
+  /** Whether a paused capsule with `auto_resume` is resumed; default: yes. */
+  mayResume?: boolean;
+  /** Called before a wait for a resume, with whether that is under way already; the returned function is called after the wait. */
+  onWait?: (isResuming: boolean) => () => void;
+}
+
 export class Capsules {
   readonly urlSecrets: UrlSecrets;
   readonly metrics: Metrics;
@@ -145,11 +154,11 @@ export class Capsules {
     return this.#allowed(this.#options.store.require(teamId, id), action);
   }
 
-  /** As `permit`; undefined, or the wait for the resume of a capsule with `auto_resume`, as AutoResumes.resumed. */
-  admit(teamId: string, id: string, action: Action): UntilResumed | undefined {
+  /** As `permit`; undefined, or, if it may resume, the wait for the resume of a capsule with `auto_resume`, as AutoResumes.resumed. */
+  admit(teamId: string, id: string, action: Action, mayResume = true): UntilResumed | undefined {
     const { store, adoptions, autoResumes } = this.#options;
     const row = store.require(teamId, id);
-    if (!adoptions.has(id) && autoResumes.concerns(action, row))
+    if (mayResume && !adoptions.has(id) && autoResumes.concerns(action, row))
       return (signal, until) => autoResumes.resumed(row, action, signal, until);
     this.#allowed(row, action);
     return undefined;
@@ -165,19 +174,17 @@ export class Capsules {
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
    * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
    * "unavailable" or "agent_error", and what `admit` does. The waits for a resume and an adoption have one deadline.
-   * `onWait` is called before a wait for a resume, which `signal` ends, with whether that is under way already; the returned function
-   * is called after the wait.
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
     id: string,
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
-    { signal, onWait = () => () => {} }: { signal?: AbortSignal; onWait?: (isResuming: boolean) => () => void } = {},
+    { signal, mayResume, onWait = () => () => {} }: UseOptions = {},
   ): Promise<T> {
     const { runs, adoptions, observeExec, activity, clock, store } = this.#options;
     const deadline = clock.ticks() + resumeWaitMs;
-    const untilResumed = this.admit(teamId, id, action);
+    const untilResumed = this.admit(teamId, id, action, mayResume);
     const isAdopted = !adoptions.has(id);
     const waited = async (until: UntilResumed) => {
       const end = onWait(store.get(id)?.intent === "resume");
@@ -186,7 +193,7 @@ export class Capsules {
     if (untilResumed !== undefined) await waited(untilResumed); // paused since the request was let in
     if (!isAdopted) await adoptions.ended(id, action);
     if (untilResumed !== undefined || !isAdopted) {
-      const untilResumedAgain = this.admit(teamId, id, action); // the adoption has completed a pause
+      const untilResumedAgain = this.admit(teamId, id, action, mayResume); // the adoption has completed a pause
       if (untilResumedAgain !== undefined) await waited(untilResumedAgain);
       this.permit(teamId, id, action);
     }

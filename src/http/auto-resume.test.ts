@@ -78,6 +78,25 @@ test("each request that needs the guest resumes the capsule and goes on", async 
   }
 });
 
+test("a list of processes that declines it resumes nothing, of a paused capsule and of one that is being paused", async () => {
+  const list = (query: string) => api.call("GET", `${path}/processes${query}`);
+  const paused = await list("?resume=false");
+  assert.deepEqual([paused.status, paused.json.error.code], [409, "invalid_state"]);
+  await capsules.resume("team-red", id);
+  assert.equal((await list("?resume=false")).status, 200);
+  resumes = 0;
+  const saving = Promise.withResolvers<void>();
+  host.moment = () => saving.promise;
+  const pausing = api.call("POST", `${path}/pause`);
+  await waitFor("the pause is under way", () => service.store.get(id)?.intent === "pause");
+  assert.equal((await list("?resume=false")).status, 409);
+  host.moment = () => Promise.resolve();
+  saving.resolve();
+  assert.equal((await pausing).json.status, "paused");
+  assert.deepEqual([(await list("?resume=maybe")).status, (await list("?resume=true")).status], [400, 200]);
+  assert.deepEqual([resumes, statusNow()], [1, "running"], "the one that is not understood has resumed it");
+});
+
 test("a signed URL resumes its capsule; making one does not, and a wrong one wakes nothing", async () => {
   const { json: made } = await api.call("POST", `${path}/files/url`, { json: { path: "/root/f" } });
   const { pathname, search } = new URL(made.url);

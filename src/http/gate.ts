@@ -61,7 +61,8 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
     if (request.is404) return answerUnrouted(request, reply, paths);
     if (config.action === undefined) return undefined;
     const { id } = request.params as { id: string };
-    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action);
+    const mayResume = !(config.mayDeclineResume && (request.query as { resume?: unknown }).resume === "false");
+    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action, mayResume);
     if (untilResumed === undefined) return undefined;
     return () =>
       goneWhile(request, reply, untilResumed)

@@ -35,6 +35,8 @@ declare module "fastify" {
     open?: true;
     /** The action on the capsule `:id`, which is checked before the body is read. */
     action?: Action;
+    /** With the query parameter `resume=false` it resumes nothing (docs/adr/0095). */
+    mayDeclineResume?: true;
     /** A WebSocket: accepts a ticket instead of a key. */
     socket?: true;
     /** Takes a signature in its query instead of a key; see access/signed-urls.ts. */

@@ -229,9 +229,9 @@ export class Capsule {
     return new BackgroundProcess(this.#transport, this.#path, started.tag, started.pid);
   }
 
-  /** Every process in the capsule. */
-  async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
-    const request = { method: "GET", path: `${this.#path}/processes`, ...options } as const;
+  /** Every process in the capsule. `resume: false`: a paused one with `autoResume` is not resumed, and it throws `invalid_state`. */
+  async processes({ resume, ...options }: CallOptions & { resume?: boolean } = {}): Promise<ProcessInfo[]> {
+    const request = { method: "GET", path: `${this.#path}/processes`, query: { resume }, ...options } as const;
     return (await this.#transport.json<{ processes: unknown[] }>(request)).processes.map((one) => camelKeys(one));
   }
 

@@ -37,6 +37,17 @@ export const ProcessList = Type.Object({
   processes: Type.Array(Process, { description: "All but kernel threads and zombies." }),
 });
 
+export const ProcessListQuery = Type.Object({
+  resume: Type.Optional(
+    Type.Unsafe<"true" | "false">({
+      type: "string",
+      enum: ["true", "false"],
+      default: "true",
+      description: "false: a paused capsule with auto_resume is not resumed; 409 invalid_state.",
+    }),
+  ),
+});
+
 export const ProcessParams = Type.Object({
   id: Type.String({ description: "A capsule's id, cl-…" }),
   selector: Type.String({ description: "A PID, if it is all digits; else a tag." }),

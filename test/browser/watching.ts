@@ -59,3 +59,23 @@ test("the audit log follows, is filtered, and shows a command without its ticket
   await visitor.presses("Show all entries");
   await rows.filter({ hasText: "pty by a ticket" }).first().waitFor();
 });
+
+test("the list of processes that is still read after a pause does not resume the capsule", deadline, async () => {
+  await using capsule = await service().capsule({ auto_resume: true });
+  await using visitor = await Visitor.come();
+  const { page } = visitor;
+  // The page lists the capsules once, and is told of no change.
+  const reset = { contentType: "text/event-stream", body: 'id: 1\nevent: reset\ndata: {"reason":"new"}\n\n' };
+  await page.route("**/v1/events*", async () => {});
+  await page.route("**/v1/events*", (route) => route.fulfill(reset), { times: 1 });
+  await visitor.signIn(service().key);
+  await visitor.walksTo(`#/capsules/${capsule.id}/processes`);
+  await visitor.sees("/init");
+  await capsule.pause();
+  const refused = () =>
+    page.waitForResponse((answer) => answer.url().includes(`${capsule.path}/processes`) && answer.status() === 409);
+  await refused();
+  await refused();
+  const { json } = await service().expect(200, "GET", capsule.path);
+  assert.equal(json.status, "paused");
+});

@@ -19,7 +19,7 @@ const initPid = 1;
 
 export function ProcessesTab({ id }: { id: string }) {
   const { client } = useDashboard();
-  const query = useQuery(() => client.capsule(id).processes(), [id]);
+  const query = useQuery(() => client.capsule(id).processes({ resume: false }), [id]);
   useRereading(query, rereadMs);
   const { value: processes, problem, reload } = query;
   const [filter, setFilter] = useState("");

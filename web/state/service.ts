@@ -44,5 +44,5 @@ export function auditOf(
 
 /** The terminal sessions that run in a capsule, of every client. */
 export async function sessionsIn(capsule: Capsule): Promise<ProcessInfo[]> {
-  return (await capsule.processes()).filter(({ tag }) => tag.startsWith("pty-"));
+  return (await capsule.processes({ resume: false })).filter(({ tag }) => tag.startsWith("pty-"));
 }

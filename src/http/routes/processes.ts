@@ -9,6 +9,7 @@ import {
   type Process,
   ProcessExit,
   ProcessList,
+  ProcessListQuery,
   ProcessParams,
   SignalQuery,
 } from "../../wire/process.ts";
@@ -42,6 +43,7 @@ function listRoute(app: App, { services: { capsules }, answers }: RouteContext):
     {
       config: {
         action: "processes",
+        mayDeclineResume: true,
         audit: { action: "process.list", read: true },
         refuses: ["quota_exceeded", "agent_error", "no_capacity"],
       },
@@ -49,21 +51,23 @@ function listRoute(app: App, { services: { capsules }, answers }: RouteContext):
         operationId: "listProcesses",
         summary: "List processes",
         params: CapsuleParams,
+        querystring: ProcessListQuery,
         response: { 200: ProcessList },
       },
     },
-    async ({ identity, params }, reply) => {
+    async ({ identity, params, query }, reply) => {
       const charge = answers.open(identity.teamId);
       const leave = await semaphore.acquire(identity.teamId, requestSignal(reply));
       onClosed(reply, () => {
         leave();
         charge.release();
       });
-      return await capsules.use(identity.teamId, params.id, "processes", async (agent) => {
+      const list = async (agent: Pick<Agent, "processes">) => {
         const listing = new JsonListing("processes", charge, processBody);
         await agent.processes(listing, requestSignal(reply, guestReplyMs));
         return listing.send(reply);
-      });
+      };
+      return await capsules.use(identity.teamId, params.id, "processes", list, { mayResume: query.resume !== "false" });
     },
   );
 }
