@@ -38,12 +38,22 @@ answer, with \`Idempotent-Replayed: true\`.
 A browser cannot send the key with a WebSocket: \`POST /v1/ws-tickets\` makes a \`ticket\` for one path, to be used once within 30 s as
 a query parameter. \`Execute\` on this page opens no socket; a browser's console does:
 
-    const path = "/v1/capsules/ID/exec/stream";
+    const [path, query, first] = ["/v1/capsules/ID/exec/stream", "", { type: "start", cmd: "uname", args: ["-a"] }];
     const headers = { "X-API-Key": "KEY", "Content-Type": "application/json" };
     const answer = await fetch("/v1/ws-tickets", { method: "POST", headers, body: JSON.stringify({ path }) });
-    const socket = new WebSocket(\`\${path}?ticket=\${(await answer.json()).ticket}\`);
+    const socket = new WebSocket(\`\${path}?ticket=\${(await answer.json()).ticket}&\${query}\`);
     socket.onmessage = ({ data }) => console.log(data);
-    socket.onopen = () => socket.send(JSON.stringify({ type: "start", cmd: "uname", args: ["-a"] }));
+    socket.onopen = () => first && socket.send(JSON.stringify(first));
+
+The first line for each, and a command that opens the same socket:
+
+| to see | in the console | at a shell |
+|---|---|---|
+| a command | \`["/v1/capsules/ID/exec/stream", "", { type: "start", cmd: "uname", args: ["-a"] }]\` | \`capsule exec ID -- uname -a\` |
+| a process | \`["/v1/capsules/ID/processes/TAG/stream", "from=start"]\` | \`capsule logs -f ID TAG\` |
+| a terminal | \`["/v1/capsules/ID/pty", "", { type: "start", cmd: "bash", cols: 80, rows: 24 }]\` | \`capsule shell ID\` |
+| changes | \`["/v1/capsules/ID/files/watch", "path=/root"]\` | none |
+| a port | bytes, not lines | \`capsule forward ID 8000\` |
 
 Refusals come as an HTTP answer before the socket opens. Messages are JSON in text frames; further fields are ignored.
 

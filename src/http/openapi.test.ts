@@ -3,6 +3,8 @@ import { describe, test } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { Api } from "../../test/api.ts";
+import { nameIn, parse } from "../cli/command.ts";
+import { commands } from "../cli/commands.ts";
 import { configHelp } from "../config.ts";
 import { closeCodes, statusOf } from "../wire/errors.ts";
 import { settableLimits } from "../wire/limits.ts";
@@ -84,6 +86,19 @@ describe("the OpenAPI document", () => {
       if (media === undefined) continue;
       assert.ok(media.example !== undefined, `${operationId} has no example`);
       assert.ok(ajv.validate(media.schema, media.example), `${operationId}: ${ajv.errorsText()}`);
+    }
+  });
+
+  test("gives commands that the command line takes", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const lines = Array.from((json.info.description as string).matchAll(/`capsule ([^`]+)`/g), ([, line]) => line!);
+    assert.deepEqual(
+      lines.map((line) => nameIn(commands, line.split(" "))),
+      ["exec", "logs", "shell", "forward"],
+    );
+    for (const line of lines) {
+      const [name, ...words] = line.split(" ");
+      assert.equal(parse(commands[name!]!, words).words[0], "ID", line);
     }
   });
 
