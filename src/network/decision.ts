@@ -3,7 +3,7 @@
  * that are dialled are checked, never a name alone.
  */
 import type { Egress } from "../wire/network.ts";
-import { type AddressRange, type Destination, destinationOf } from "./destinations.ts";
+import { type AddressRange, type Destination, destinationOf, rangeOf } from "./destinations.ts";
 import type { Grant } from "./grants.ts";
 import { hostAddress, hostLoopback, hostName, isReserved, isReservedAddress, smtpPort } from "./reserved-ranges.ts";
 
@@ -26,11 +26,16 @@ export type DeniedReason = "reserved" | "deny" | "not listed" | "egress none";
 export type Decision =
   | { kind: "denied"; reason: DeniedReason }
   /** The address to dial. A granted one may be of this machine. */
-  | { kind: "dial"; address: number; isGranted: boolean }
+  | ({ kind: "dial" } & Target)
   /** To be dialled when a listed name has this address. */
   | { kind: "named" }
   /** Decided by the name in the first bytes. */
   | { kind: "read" };
+
+export interface Target {
+  address: number;
+  isGranted: boolean;
+}
 
 /** Entries that are none are left out of `allow`; one of `deny` makes it deny all. */
 export function rulesOf(policy: { egress: Egress; allow: string[]; deny: string[] }): Rules {
@@ -45,11 +50,17 @@ export function decide(rules: Rules, operator: OperatorRules, address: number, p
   const isGranted = isReservedFor(operator, address, port);
   if (isGranted && !isNamedByAddress(rules.allow, operator, address, port)) return { kind: "named" };
   if (isGranted || rules.egress === "public" || matchesAddress(rules.allow, address, port)) {
-    return { kind: "dial", address: address === hostAddress ? hostLoopback : address, isGranted };
+    return { kind: "dial", ...targetOf(operator, address, port) };
   }
   if (!rules.allow.some((entry) => entry.domain !== undefined && hasDomainPort(entry, port)))
     return { kind: "denied", reason: "not listed" };
   return { kind: port === 80 || port === 443 ? "read" : "named" };
+}
+
+/** The address to dial for one that is not refused. */
+export function targetOf(operator: OperatorRules, address: number, port: number): Target {
+  const isGranted = isReservedFor(operator, address, port);
+  return { address: address === hostAddress ? hostLoopback : address, isGranted };
 }
 
 /** Why the address is shut whatever name led to it. */
@@ -120,6 +131,20 @@ export function mayAnswer(rules: Rules, operator: OperatorRules, address: number
   if (!isReservedFor(operator, address, anyPort)) return refusalOf(rules, operator, address, anyPort) === undefined;
   const ports = [...operator.grants, ...rules.allow].map(({ port = anyPort }) => port);
   return ports.some((port) => refusalOf(rules, operator, address, port) === undefined);
+}
+
+/** Whether the name of this machine has an address in the guest: the capsule lists a port of it that is granted. */
+export function listsHost(rules: Rules, operator: OperatorRules): boolean {
+  const ports = operator.grants.filter(({ addresses }) => addresses === "host").map(({ port = anyPort }) => port);
+  return ports.some((port) => refusalOf(rules, operator, hostAddress, port) === undefined);
+}
+
+/** Whether it asks, backwards, for the name of a reserved address. */
+export function isReservedName(name: string): boolean {
+  const [, reversed] = /^([0-9.]+)\.in-addr\.arpa$/.exec(name) ?? [];
+  if (reversed === undefined) return false;
+  const range = rangeOf(reversed.split(".").reverse().join("."));
+  return range !== undefined && isReservedAddress(range.first);
 }
 
 /** No entry names it, so only entries of all ports match. */

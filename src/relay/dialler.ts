@@ -1,0 +1,178 @@
+/** TCP connections of the relay: up to three addresses of a name at once, of which the first that accepts is kept. */
+import { Socket, type SocketConstructorOpts } from "node:net";
+import { addressText } from "../network/destinations.ts";
+
+const dialMs = 60_000;
+const keepAliveMs = 60_000;
+const dialledAtOnce = 3;
+/** Open sockets of the relay, of all capsules. */
+export const socketsMax = 50_000;
+const readBytes = 65_536;
+
+/** Where a dialled connection's bytes and ends go. */
+export interface Receiver {
+  /** The bytes are a view that is valid only during the call. False: read no more until `resume`. */
+  data(bytes: Buffer): boolean;
+  ended(): void;
+  closed(hadError: boolean): void;
+}
+
+/** A connection that stands. */
+export interface Upstream {
+  readonly address: number;
+  /** Bytes given to `write` that the kernel has not taken. */
+  readonly unwrittenBytes: number;
+  receive(receiver: Receiver): void;
+  /** `taken` is called when the kernel has the bytes, which must not change before. */
+  write(bytes: Uint8Array, taken: () => void): void;
+  end(): void;
+  pause(): void;
+  resume(): void;
+  /** RST. */
+  reset(): void;
+}
+
+export type DialFailure = "refused" | "unreachable" | "timeout" | "own address" | "limit";
+
+export type Dialled = { upstream: Upstream } | { failure: DialFailure };
+
+export interface DialOptions {
+  /** Whether an address of this machine may be reached. */
+  isGranted: boolean;
+  signal: AbortSignal;
+}
+
+/** Dials for all capsules. */
+export interface Dialler {
+  dial(addresses: readonly number[], port: number, options: DialOptions): Promise<Dialled>;
+}
+
+/** One buffer for all reads: its bytes are used before the next read. */
+const shared = Buffer.allocUnsafeSlow(readBytes);
+
+export class TcpDialler implements Dialler {
+  readonly #dialMs: number;
+  #sockets = 0;
+
+  constructor({ deadlineMs = dialMs } = {}) {
+    this.#dialMs = deadlineMs;
+  }
+
+  async dial(addresses: readonly number[], port: number, { isGranted, signal }: DialOptions): Promise<Dialled> {
+    const chosen = addresses.slice(0, dialledAtOnce);
+    if (this.#sockets + chosen.length > socketsMax) return { failure: "limit" };
+    const { promise, resolve } = Promise.withResolvers<Dialled>();
+    const failures: DialFailure[] = [];
+    const dialling = new Set<TcpConnection>();
+    for (const address of chosen) {
+      const each = new TcpConnection(address, port);
+      dialling.add(each);
+      this.#sockets++;
+      each.socket.once("close", () => this.#sockets--);
+      const settle = (failure: DialFailure | undefined) => {
+        dialling.delete(each);
+        const found = failure ?? (!isGranted && each.isToOwnAddress ? "own address" : undefined);
+        if (found === undefined) return resolve({ upstream: each });
+        each.socket.destroy();
+        failures.push(found);
+        if (dialling.size === 0) resolve({ failure: worstOf(failures) });
+      };
+      each.socket.once("connect", () => settle(undefined));
+      each.socket.once("error", (error: NodeJS.ErrnoException) => settle(failureOf(error.code)));
+    }
+    const timer = setTimeout(() => resolve({ failure: "timeout" }), this.#dialMs);
+    const abort = () => resolve({ failure: "unreachable" });
+    signal.addEventListener("abort", abort, { once: true });
+    const dialled = await promise;
+    clearTimeout(timer);
+    signal.removeEventListener("abort", abort);
+    for (const each of dialling) each.socket.destroy();
+    if (!signal.aborted || !("upstream" in dialled)) return dialled;
+    dialled.upstream.reset();
+    return { failure: "unreachable" };
+  }
+}
+
+/** The one of several that says most. */
+function worstOf(failures: readonly DialFailure[]): DialFailure {
+  const order: DialFailure[] = ["own address", "limit", "refused", "timeout", "unreachable"];
+  return order.find((each) => failures.includes(each)) ?? "unreachable";
+}
+
+function failureOf(code: string | undefined): DialFailure {
+  if (code === "ECONNREFUSED" || code === "ECONNRESET") return "refused";
+  if (code === "ETIMEDOUT") return "timeout";
+  return code === "EMFILE" || code === "ENFILE" || code === "ENOBUFS" ? "limit" : "unreachable";
+}
+
+class TcpConnection implements Upstream {
+  readonly address: number;
+  readonly socket: Socket;
+  #receiver: Receiver | undefined;
+  /** Read before there was a receiver. */
+  #early: Buffer | undefined;
+  #hasError = false;
+  #hasEnded = false;
+
+  constructor(address: number, port: number) {
+    this.address = address;
+    this.socket = new Socket({
+      allowHalfOpen: true,
+      onread: { buffer: shared, callback: (bytes) => this.#read(shared.subarray(0, bytes)) },
+    } as SocketConstructorOpts);
+    this.socket.once("end", () => {
+      this.#hasEnded = true;
+      this.#receiver?.ended();
+    });
+    this.socket.on("error", () => {
+      this.#hasError = true;
+    });
+    this.socket.once("close", () => this.#receiver?.closed(this.#hasError));
+    this.socket.setNoDelay(true);
+    this.socket.setKeepAlive(true, keepAliveMs);
+    this.socket.connect({ host: addressText(address), port, family: 4 });
+  }
+
+  #read(bytes: Buffer): boolean {
+    if (this.#receiver !== undefined) return this.#receiver.data(bytes);
+    this.#early = Buffer.from(bytes);
+    return false;
+  }
+
+  get isToOwnAddress(): boolean {
+    return this.socket.localAddress === this.socket.remoteAddress;
+  }
+
+  get unwrittenBytes(): number {
+    return this.socket.writableLength;
+  }
+
+  receive(receiver: Receiver): void {
+    this.#receiver = receiver;
+    const mayReadOn = this.#early === undefined || receiver.data(this.#early);
+    this.#early = undefined;
+    if (this.#hasEnded) receiver.ended();
+    if (this.socket.destroyed) receiver.closed(this.#hasError);
+    else if (mayReadOn) this.socket.resume();
+  }
+
+  write(bytes: Uint8Array, taken: () => void): void {
+    this.socket.write(bytes, taken);
+  }
+
+  end(): void {
+    this.socket.end();
+  }
+
+  pause(): void {
+    this.socket.pause();
+  }
+
+  resume(): void {
+    this.socket.resume();
+  }
+
+  reset(): void {
+    this.socket.resetAndDestroy();
+  }
+}

@@ -1,0 +1,151 @@
+/** All capsules in the relay's hands, by the service's messages. */
+import type { Socket } from "node:net";
+import type { OperatorRules } from "../network/decision.ts";
+import { rangeOf } from "../network/destinations.ts";
+import { type Grant, parseGrants } from "../network/grants.ts";
+import { ByteBudget } from "./byte-budget.ts";
+import { CapsuleRun, type RunShared } from "./capsule-run.ts";
+import type { Dialler } from "./dialler.ts";
+import type { FromRelay, RelaySettings, RunCounts, ToRelay } from "./messages.ts";
+import type { OwnAddresses } from "./own-addresses.ts";
+import { HostResolver, type Resolver } from "./resolver.ts";
+import { Turns } from "./turns.ts";
+
+/** Bytes that the relay holds for all capsules, in each direction. */
+const heldOfAllBytes = 256 << 20;
+const countsEveryMs = 1_000;
+
+/** Until the service has sent its settings, nothing is permitted. */
+const noSettings: RelaySettings = {
+  resolvers: [],
+  reserved: ["0.0.0.0/0"],
+  grants: [],
+  limits: {
+    connectionsMax: 0,
+    teamConnectionsMax: 0,
+    connectionsPerSec: 0,
+    connectionsBurst: 0,
+    namesPerSec: 0,
+    namesInFlightMax: 0,
+    heldMaxBytes: 0,
+  },
+};
+
+const rcodeNames: Record<number, string> = { 0: "noerror", 2: "servfail", 3: "nxdomain", 5: "refused" };
+
+export interface RunsOptions {
+  dialler: Dialler;
+  ownAddresses: Pick<OwnAddresses, "ranges">;
+  /** Default: the host's resolvers. */
+  newResolver?: (servers: readonly string[]) => Resolver;
+  send: (message: FromRelay) => void;
+}
+
+export class Runs {
+  readonly #options: RunsOptions;
+  readonly #runs = new Map<number, CapsuleRun>();
+  readonly #shared: RunShared;
+  #settings = noSettings;
+  #reserved = noSettings.reserved.map((text) => rangeOf(text)!);
+  #grants: Grant[] = [];
+  #resolver: Resolver;
+  #names: Record<string, number> = {};
+  #connectionsTold = 0;
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(options: RunsOptions) {
+    this.#options = options;
+    this.#resolver = this.#newResolver([]);
+    this.#shared = {
+      operator: () => this.#operator(),
+      limits: () => this.#settings.limits,
+      resolver: () => this.#resolver,
+      dialler: options.dialler,
+      turns: new Turns(),
+      held: new ByteBudget(heldOfAllBytes),
+      windows: new ByteBudget(heldOfAllBytes),
+      teamConnections: new Map(),
+      countName: (rcode) => {
+        const name = rcodeNames[rcode] ?? "other";
+        this.#names[name] = (this.#names[name] ?? 0) + 1;
+      },
+      lost: (run, why) => this.#lost(run, why),
+    };
+    this.#timer = setInterval(() => this.#sendCounts(), countsEveryMs);
+  }
+
+  /** `socket`: of `attach`. */
+  take(message: ToRelay, socket?: Socket): void {
+    const { send } = this.#options;
+    switch (message.kind) {
+      case "settings":
+        this.#set(message.settings);
+        break;
+      case "attach":
+        this.#runs.get(message.run)?.close();
+        if (socket === undefined) send({ kind: "lost", run: message.run, why: "its socket has ended" });
+        else this.#runs.set(message.run, new CapsuleRun(socket, message, this.#shared));
+        break;
+      case "policy":
+        this.#runs.get(message.run)?.setPolicy(message.policy);
+        send({ kind: "applied", seq: message.seq });
+        break;
+      case "detach":
+        this.#detach(message.run);
+        break;
+      case "state": {
+        const run = this.#runs.get(message.run);
+        const [connectionsOpen, recent] = [run?.connectionsOpen ?? 0, run?.recent() ?? []];
+        send({ kind: "state", seq: message.seq, connectionsOpen, recent });
+      }
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    for (const run of this.#runs.values()) run.close();
+    this.#runs.clear();
+  }
+
+  #newResolver(servers: readonly string[]): Resolver {
+    return this.#options.newResolver?.(servers) ?? new HostResolver(servers);
+  }
+
+  #operator(): OperatorRules {
+    return { reserved: [...this.#reserved, ...this.#options.ownAddresses.ranges()], grants: this.#grants };
+  }
+
+  #set(settings: RelaySettings): void {
+    this.#settings = settings;
+    this.#reserved = settings.reserved.map(rangeOf).filter((range) => range !== undefined);
+    this.#grants = parseGrants(settings.grants.join(","));
+    this.#resolver = this.#newResolver(settings.resolvers);
+    for (const run of this.#runs.values()) run.recheck();
+  }
+
+  /** Its counts are told at once, since nothing of it is left. */
+  #detach(id: number): void {
+    const run = this.#runs.get(id);
+    if (run === undefined) return;
+    run.close();
+    this.#sendCounts();
+    this.#runs.delete(id);
+  }
+
+  #lost(lost: CapsuleRun, why: string): void {
+    for (const [id, run] of this.#runs) if (run === lost) this.#options.send({ kind: "lost", run: id, why });
+  }
+
+  #sendCounts(): void {
+    const runs = [...this.#runs].flatMap(([id, run]): [number, RunCounts][] => {
+      const added = run.takeCounts();
+      return added === undefined ? [] : [[id, added]];
+    });
+    const names = this.#names;
+    const connectionsOpen = [...this.#runs.values()].reduce((sum, run) => sum + run.connectionsOpen, 0);
+    if (runs.length === 0 && Object.keys(names).length === 0 && connectionsOpen === this.#connectionsTold) return;
+    this.#names = {};
+    this.#connectionsTold = connectionsOpen;
+    this.#options.send({ kind: "counts", runs, names, connectionsOpen });
+  }
+}
