@@ -1,8 +1,10 @@
 /** The frame around every page: navigation, session, theme, and the page of the current route. */
 import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Health } from "../src/wire/health.ts";
 import { AuditPage } from "./pages/audit.tsx";
 import { CapsulePage } from "./pages/capsule.tsx";
 import { CapsulesPage } from "./pages/capsules.tsx";
+import { HealthNotice, useHealth, Version } from "./pages/health.tsx";
 import { KeysPage } from "./pages/keys.tsx";
 import { SignInPage } from "./pages/sign-in.tsx";
 import { TemplatesPage } from "./pages/templates.tsx";
@@ -48,15 +50,23 @@ function Shell({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => v
       <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>("#content h1")?.focus()}>
         Skip to content
       </button>
-      <div class="shell">
-        <SideBar />
-        <main id="content" class="content">
-          <ConnectionNotice />
-          <CurrentPage shown={route.value} />
-        </main>
-      </div>
+      <Frame />
       <ToastList toasts={dashboard.toasts} />
     </DashboardContext.Provider>
+  );
+}
+
+function Frame() {
+  const health = useHealth();
+  return (
+    <div class="shell">
+      <SideBar health={health} />
+      <main id="content" class="content">
+        <ConnectionNotice />
+        <HealthNotice health={health} />
+        <CurrentPage shown={route.value} />
+      </main>
+    </div>
   );
 }
 
@@ -89,7 +99,7 @@ const navItems: readonly {
   { page: "audit", name: "Audit log", icon: "list" },
 ];
 
-function SideBar() {
+function SideBar({ health }: { health: Health | undefined }) {
   const { session, signOut } = useSession();
   const here = route.value.page === "capsule" ? "capsules" : route.value.page;
   return (
@@ -106,7 +116,8 @@ function SideBar() {
         ))}
       </nav>
       <div class="side-foot">
-        <a class="side-link wide-only" href="/docs" target="_blank" rel="noreferrer">
+        <Version health={health} />
+        <a class="side-link" href="/docs" target="_blank" rel="noreferrer">
           API reference
         </a>
         <ThemeChoice />

@@ -94,7 +94,7 @@ test(
     await visitor.sees(".bashrc");
     assert.deepEqual(await shown(), ["Pause", "Snapshot", ""]);
     await visitor.presses("Pause");
-    await visitor.sees(`Cannot reach the files of capsule ${id}: it is paused, not running`);
+    await visitor.sees("This capsule is paused");
     await actions.getByRole("button", { name: "Resume" }).waitFor();
     await visitor.presses("More actions");
     assert.deepEqual(

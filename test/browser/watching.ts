@@ -79,3 +79,15 @@ test("the list of processes that is still read after a pause does not resume the
   const { json } = await service().expect(200, "GET", capsule.path);
   assert.equal(json.status, "paused");
 });
+
+test("the foot has the version; a service that makes no capsules says why above every page", deadline, async () => {
+  const { json: health } = await service().expect(200, "GET", "/healthz");
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  await visitor.sees(`Capsule ${health.version}, healthy`);
+  const json = { ...health, creates: false, reasons: ["the disk is nearly full"] };
+  await page.route("**/healthz", (route) => route.fulfill({ json }));
+  await page.reload();
+  await visitor.sees("The service makes no new capsules now: the disk is nearly full.");
+  await visitor.sees(`Capsule ${health.version}, makes no capsules now`);
+});

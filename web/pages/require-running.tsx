@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { refusal } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
+import type { IconName } from "../parts/icon.tsx";
 import { Empty } from "../parts/page.tsx";
 import { statusStyles } from "../parts/status-badge.tsx";
 import { useDashboard } from "../state/dashboard.ts";
@@ -14,22 +15,25 @@ interface RequireRunningProps {
   render: () => JSX.Element;
 }
 
+const starting = { icon: "refresh", title: "This capsule is starting" } as const;
+
+const titles: Partial<Record<CapsuleStatus, { icon: IconName; title: string }>> = {
+  pending: starting,
+  starting,
+  paused: { icon: "pause", title: "This capsule is paused" },
+  stopped: { icon: "stop", title: "This capsule is stopped" },
+  error: { icon: "warning", title: "This capsule failed" },
+};
+
 export function RequireRunning({ capsule, action, render }: RequireRunningProps) {
   const dashboard = useDashboard();
   const { id, status } = capsule;
   const refused = refusal(action, id, status);
   if (refused === undefined) return render();
-  const titles: Partial<Record<CapsuleStatus, string>> = {
-    error: "This capsule failed",
-    stopped: "This capsule is stopped",
-  };
-  const isStarting = status === "pending" || status === "starting";
+  const { icon, title } = titles[status] ?? { icon: "box", title: messageOf(new Error(refused)) };
   return (
-    <Empty
-      icon={isStarting ? "refresh" : status === "error" ? "warning" : "pause"}
-      title={titles[status] ?? messageOf(new Error(refused))}
-    >
-      <p>{isStarting ? "It will be ready soon." : statusStyles[status].meaning}</p>
+    <Empty icon={icon} title={title}>
+      <p>{statusStyles[status].meaning}</p>
       {status === "paused" && (
         <Button
           kind="primary"

@@ -54,10 +54,8 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
       </form>
       <div class="sign-in-help">
         <p>
-          No key? On the server, <code>./capsule open</code> prints a one-time sign-in link.
-        </p>
-        <p>
-          The first key is in the data folder: <code>cat .capsule/api-key</code>
+          No key? On the server, <code>capsule open</code> (in a clone <code>./capsule open</code>) prints a one-time
+          sign-in link.
         </p>
       </div>
     </main>

@@ -3,6 +3,7 @@ import type { Static } from "typebox";
 import { type Capsule, Client, type ProcessInfo } from "../../src/sdk/sdk.ts";
 import type { AuditPage } from "../../src/wire/audit.ts";
 import { statusOf } from "../../src/wire/errors.ts";
+import type { Health } from "../../src/wire/health.ts";
 import type { LimitsAndUsage } from "../../src/wire/limits.ts";
 import { uploadFetch } from "./upload-fetch.ts";
 
@@ -26,6 +27,11 @@ export function clientOf(key: string, onUnauthorized: () => void): Client {
 /** The same client for an upload: `onProgress` is told the share that was sent. */
 export function uploadingClient(client: Client, onProgress: (share: number) => void): Client {
   return new Client({ apiKey: keys.get(client)!, fetch: uploadFetch(onProgress) });
+}
+
+/** The body of 200 and of 503 is the same. */
+export async function healthOf(client: Client): Promise<Health> {
+  return (await fetch("/healthz", { headers: { "x-api-key": keys.get(client)! } })).json();
 }
 
 /** With the team's usage. */
