@@ -268,3 +268,24 @@ test("looking at a paused capsule that resumes by itself does not resume it, wha
   const { json } = await service().expect(200, "GET", capsule.path);
   assert.equal(json.status, "paused");
 });
+
+test("a row has its labels, what it uses, when it was last active, and the reason of an error", deadline, async () => {
+  await using capsule = await service().capsule({ labels: { env: "test", owner: "me" } });
+  await capsule.sh("true");
+  await using visitor = await Visitor.come();
+  const { page } = visitor;
+  const { json: sample } = await service().expect(200, "GET", capsule.path);
+  const failed = { ...sample, id: `cl-${"0".repeat(25)}`, status: "error", error_reason: "its kernel panicked" };
+  await page.route(/\/v1\/capsules(\?.*)?$/, (route) => route.fulfill({ json: [sample, failed] }));
+  await visitor.signIn(service().key);
+  const row = (id: string) => page.getByRole("row").filter({ hasText: id });
+  await row(capsule.id).getByText("from minimal, env=test, owner=me").waitFor();
+  await row(capsule.id)
+    .getByText(/^\d+ MiB, disk \d+/)
+    .waitFor();
+  await row(capsule.id)
+    .getByText(/^just now$/)
+    .nth(1)
+    .waitFor();
+  await row(failed.id).getByText("its kernel panicked").waitFor();
+});

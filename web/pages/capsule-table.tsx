@@ -6,7 +6,7 @@ import { actionsColumn, Table, wideOnly, widestOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import type { Order } from "../state/capsule-orders.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { cpus, duration, memory } from "../state/format.ts";
+import { cpus, memory } from "../state/format.ts";
 import { hrefOf } from "../state/route.ts";
 import type { Bulk } from "./bulk-bar.tsx";
 import { CapsuleActions } from "./capsule-actions.tsx";
@@ -15,6 +15,8 @@ import { useRecentMetrics } from "./recent-metrics.ts";
 const sparkMs = 900_000;
 
 const cpuShare = ({ at, cpuPct, vcpus }: CapsuleMetric) => ({ at, share: cpuPct / (100 * vcpus) });
+
+const labelText = ([key, value]: [string, string]) => `${key}=${value}`;
 
 interface CapsuleTableProps {
   capsules: readonly CapsuleInfo[];
@@ -33,8 +35,8 @@ export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
         "Capsule",
         "Status",
         wideOnly("CPU"),
-        widestOnly("Size"),
-        widestOnly("When idle"),
+        widestOnly("Size, and in use"),
+        widestOnly("Last active"),
         wideOnly("Created"),
         actionsColumn,
       ]}
@@ -59,6 +61,10 @@ function ChooseAll({ count, bulk }: { count: number; bulk: Bulk }) {
   );
 }
 
+interface UsedNowProps {
+  point: Pick<CapsuleMetric, "memoryUsedMb" | "diskUsedMb"> | undefined;
+}
+
 interface CapsuleRowProps {
   capsule: CapsuleInfo;
   bulk: Bulk;
@@ -67,8 +73,8 @@ interface CapsuleRowProps {
 
 function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
   const { store } = useDashboard();
-  const { id, name, status, template, vcpus, memoryMb, timeoutSec, onTimeout, createdAt } = capsule;
-  const failure = bulk.failures.get(id);
+  const { id, name, status, labels, template, vcpus, memoryMb, errorReason, lastActiveAt, createdAt } = capsule;
+  const failure = bulk.failures.get(id) ?? (status === "error" ? errorReason : null);
   return (
     <tr>
       <td class="choose">
@@ -84,8 +90,8 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
           {name ?? id}
         </a>
         {name !== null && <span class="sub mono one-line">{id}</span>}
-        <span class="sub">from {template}</span>
-        {failure !== undefined && <span class="sub failed breakable">{failure}</span>}
+        <span class="sub breakable">{[`from ${template}`, ...Object.entries(labels).map(labelText)].join(", ")}</span>
+        {failure !== null && <span class="sub failed breakable">{failure}</span>}
       </th>
       <td>
         <StatusBadge status={status} operation={store.operations.value.get(id)} />
@@ -94,10 +100,13 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
         <SparkLine name="CPU" points={status === "running" ? points.map(cpuShare) : []} spanMs={sparkMs} />
       </td>
       <td class="widest-only">
-        {cpus(vcpus)}, {memory(memoryMb)}
+        <span class="one-line">
+          {cpus(vcpus)}, {memory(memoryMb)}
+        </span>
+        {status === "running" && <UsedNow point={points.at(-1)} />}
       </td>
       <td class="widest-only">
-        {timeoutSec === 0 ? <span class="muted">runs on</span> : `${onTimeout} after ${duration(timeoutSec)}`}
+        <Time at={lastActiveAt} none="not yet" />
       </td>
       <td class="wide-only">
         <Time at={createdAt} />
@@ -106,5 +115,14 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
         <CapsuleActions capsule={capsule} isBrief />
       </td>
     </tr>
+  );
+}
+
+function UsedNow({ point: { memoryUsedMb, diskUsedMb } = { memoryUsedMb: null, diskUsedMb: null } }: UsedNowProps) {
+  if (memoryUsedMb === null || diskUsedMb === null) return null;
+  return (
+    <span class="sub one-line">
+      {memory(memoryUsedMb)}, disk {memory(diskUsedMb)}
+    </span>
   );
 }

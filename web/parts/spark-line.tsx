@@ -7,7 +7,7 @@ interface SparkLineProps {
   spanMs: number;
 }
 
-const width = 72;
+const width = 56;
 const height = 18;
 
 export function SparkLine({ name, points, spanMs }: SparkLineProps) {
