@@ -3,8 +3,9 @@
  *
  *      sh         joins the control group, where control groups are available
  *      chrt       sets SCHED_BATCH, so that a waking guest does not preempt the service (recent kernels only)
- *      bwrap      makes mount, pid, network, IPC, UTS and cgroup namespaces; a root with the listed files only, at
- *                 their outside paths except for the hand-over folder; a system call filter; no_new_privs
+ *      bwrap      makes mount, pid, network, IPC, UTS and cgroup namespaces (the relay keeps the machine's network); a root
+ *                 with the listed files only, at their outside paths except for the hand-over folder; a system call
+ *                 filter; no_new_privs
  *      prlimit    sets limits that the kernel enforces without control groups
  *      setpriv    as root: switches to the jail's user and groups, drops all capabilities
  *      unshare    as root: makes a user namespace that maps only that user (without root, bwrap makes it)
@@ -29,6 +30,10 @@ export interface SandboxProfile {
   deviceNodes: string[];
   /** The working directory. Only listed files are visible in it. */
   folder: string;
+  /** The machine's network, which the filter must bound then; none by default. */
+  hasNetwork?: boolean | undefined;
+  /** Variables of its environment, which is empty else. */
+  environment?: Record<string, string> | undefined;
   limits: ProfileLimits;
 }
 
@@ -90,9 +95,12 @@ export function jailArgs({ profile, user, tools, join, infoFd, filterFd, argv }:
   return [
     join,
     tools.chrt === null ? [] : [tools.chrt, "--batch", "0"],
-    [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
+    [tools.bwrap, "--unshare-ipc", "--unshare-pid"],
+    profile.hasNetwork === true ? [] : ["--unshare-net"],
+    ["--unshare-uts", "--unshare-cgroup-try"],
     user === null ? ["--unshare-user"] : [],
     ["--new-session", "--as-pid-1", "--clearenv"],
+    Object.entries(profile.environment ?? {}).flatMap(([name, value]) => ["--setenv", name, value]),
     ["--cap-drop", "ALL"],
     // setpriv needs them to switch users, and drops them then.
     user === null ? [] : ["SETUID", "SETGID", "SETPCAP"].flatMap((name) => ["--cap-add", `CAP_${name}`]),

@@ -7,16 +7,20 @@
  *      rootless  everything that does not need root; the process keeps the service's user, in a user namespace
  *      off       no jail: QEMU runs with the rights of the service, behind its own system call filter only
  */
+
+import type { ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { closeSync, constants, existsSync, readdirSync, readFileSync } from "node:fs";
-import { chmod, chown, open, stat } from "node:fs/promises";
+import { existsSync } from "node:fs";
 import type { Socket } from "node:net";
 import { release } from "node:os";
 import { CapsuleError, messageOf } from "../../wire/errors.ts";
+import { channelEnvironment, infoFdOfChild, spawnChild, standingFor } from "../child.ts";
 import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf, yieldToService } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, cgroupRemedy } from "./cgroups.ts";
+import { closeInheritedFds } from "./inherited-fds.ts";
 import { type JailUser, jailArgs, type SandboxProfile, type Tools } from "./jail-args.ts";
+import { allowTraversal, chownFile, groupOf, share } from "./jail-files.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
 import { findProgram, programFilesOf } from "./program-files.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
@@ -25,7 +29,6 @@ const startMs = 20_000;
 const runMs = 120_000;
 /** Longest JSON object that bubblewrap writes to its info descriptor. */
 const infoBytes = 4_096;
-const closeOnExecFlag = 0o2000000;
 
 export interface JailOptions {
   uids: UidRange;
@@ -155,6 +158,38 @@ export class Jail {
     }
   }
 
+  /**
+   * Starts a program of Node as a child with a channel of messages. It ends as the program does, has its pid, and killing it kills the
+   * program.
+   */
+  async startChild(argv: string[], profile: SandboxProfile): Promise<ChildProcess> {
+    const user = await this.#assignUser(profile);
+    const release = () => user === null || this.#uids?.release(user.uid);
+    try {
+      const filter = seccompFilter({ mayUnshareUser: user !== null, program: "relay" });
+      const join = this.#cgroups?.make(randomUUID(), profile.limits) ?? [];
+      const withTools: SandboxProfile = {
+        ...profile,
+        readOnly: [...this.#toolFiles, ...profile.readOnly],
+        environment: channelEnvironment,
+      };
+      const started = { profile: withTools, user, tools: this.#tools, join, argv };
+      const filterFd = filter === null ? null : infoFdOfChild + 1;
+      const command = jailArgs({ ...started, infoFd: infoFdOfChild, filterFd });
+      const { child, pipes } = spawnChild(command, filter === null ? 1 : 2);
+      child.once("exit", release);
+      if (filter !== null) pipes[1]?.end(filter);
+      const pid = await readChildPid(pipes[0]!);
+      for (const pipe of pipes) pipe.unref();
+      if (pid === null)
+        throw new CapsuleError("internal_error", "a jail could not be built: bubblewrap does not answer");
+      return standingFor(child, pid);
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
   /** True for a process whose user is reserved for jails. Its name and command line do not matter. */
   holds(process: VmProcess): boolean {
     return this.#uids?.holds(process) ?? false;
@@ -268,53 +303,4 @@ async function readChildPid(info: Socket): Promise<number | null> {
   clearTimeout(timer);
   const pid = /"child-pid": (\d+)/.exec(json)?.[1];
   return pid === undefined ? null : Number(pid);
-}
-
-/** Makes the jail's user the owner of a file. No jail can replace the file first: none sees the folder around it. */
-async function chownFile(path: string, uid: number): Promise<void> {
-  await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW);
-  await file.chown(uid, uid);
-  await file.chmod(0o600);
-}
-
-/** Lets a jail's user, through its group, open files in a folder of root by name; it can neither list nor write it. */
-async function allowTraversal(path: string, gid: number): Promise<void> {
-  await chown(path, 0, gid);
-  await chmod(path, 0o710);
-}
-
-/** Makes root the owner of a regular file and lets the jails' group read it, unless it is readable already. */
-async function share(path: string, readers: number): Promise<void> {
-  const { mode, uid, gid } = await stat(path);
-  const isReadable = (mode & 0o004) !== 0 || (uid === 0 && gid === readers && (mode & 0o040) !== 0);
-  if (isReadable || (mode & constants.S_IFMT) !== constants.S_IFREG) return;
-  await chown(path, 0, readers);
-  await chmod(path, (mode & 0o700) | ((mode & 0o500) >> 3));
-}
-
-/** The group that may use a device. Throws CapsuleError when only root may. */
-async function groupOf(device: string): Promise<number> {
-  const { mode, gid } = await stat(device);
-  if ((mode & 0o060) === 0o060) return gid;
-  throw new CapsuleError("internal_error", `${device} is closed to the users of VMs`);
-}
-
-/**
- * Closes the descriptors without FD_CLOEXEC: those that this process inherited from its parent. Every VM would inherit
- * them as well. Node sets FD_CLOEXEC on every descriptor that it opens or talks to its parent through.
- */
-export function closeInheritedFds(): void {
-  for (const entry of readdirSync("/proc/self/fdinfo")) {
-    const fd = Number(entry);
-    if (fd > 2 && isInheritable(fd)) closeSync(fd);
-  }
-}
-
-function isInheritable(fd: number): boolean {
-  try {
-    const flags = /^flags:\t([0-7]+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];
-    return flags !== undefined && (Number.parseInt(flags, 8) & closeOnExecFlag) === 0;
-  } catch {
-    return false; // the descriptor that the folder was read through is closed by now
-  }
 }

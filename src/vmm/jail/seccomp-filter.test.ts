@@ -1,6 +1,7 @@
 /** The filter in an interpreter of BPF. test/jail runs it in the kernel. */
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { createHash } from "node:crypto";
+import { describe, test } from "node:test";
 import fc from "fast-check";
 import { seccompFilter } from "./seccomp-filter.ts";
 
@@ -12,11 +13,12 @@ interface Call {
   number: number;
   arch?: number;
   argument?: number;
+  third?: number;
 }
 
 /** The filter's return value for a call. */
-function answer(program: Buffer, { number, arch = x64, argument = 0 }: Call): number {
-  const fields: Record<number, number> = { 0: number, 4: arch, 16: argument };
+function answer(program: Buffer, { number, arch = x64, argument = 0, third = 0 }: Call): number {
+  const fields: Record<number, number> = { 0: number, 4: arch, 16: argument, 32: third };
   let accumulator = 0;
   for (let at = 0; at < program.length; at += 8) {
     const [code, ifTrue, ifFalse] = [program.readUInt16LE(at), program[at + 2]!, program[at + 3]!];
@@ -86,6 +88,50 @@ test("a call of another architecture kills the process", () => {
       assert.equal(answer(asRoot, { number: 0x4000_0000 + number }), kill);
     }),
   );
+});
+
+test("QEMU's filter is what running VMs have, to the byte", () => {
+  const hash = (filter: Buffer) => createHash("sha256").update(filter).digest("hex");
+  assert.deepEqual([asRoot, rootless].map(hash), [
+    "79c7532865717032f31b1a719b224156caa9e6ad854fb346902e5230efa73826",
+    "b4ab2f45bb160803fd15540a2a3470af1384100fb2fef96bfd5daebdde8ae2ce",
+  ]);
+});
+
+describe("the relay's filter", () => {
+  const relay = seccompFilter({ mayUnshareUser: true, program: "relay" }, "x64")!;
+  const [inet, inet6, netlink] = [2, 10, 16];
+
+  test("permits sockets that dial, and the one of the machine's addresses", () => {
+    for (const argument of [inet, inet6, netlink]) assert.equal(answer(relay, { number: 41, argument }), allow);
+    assert.equal(answer(relay, { number: 42 }), allow, "connect");
+    assert.equal(answer(relay, { number: 49, third: 12 }), allow, "bind of a netlink socket");
+  });
+
+  test("denies other families and protocols, listening, and addresses of its own", () => {
+    for (let argument = 0; argument < 50; argument++)
+      if (![inet, inet6, netlink].includes(argument)) assert.equal(answer(relay, { number: 41, argument }), eperm);
+    for (const third of [1, 4, 12]) assert.equal(answer(relay, { number: 41, argument: netlink, third }), eperm);
+    for (const third of [0, 16, 28, 110]) assert.equal(answer(relay, { number: 49, third }), eperm, `bind ${third}`);
+    // listen, accept, accept4, socketpair
+    for (const number of [50, 43, 288, 53]) assert.equal(answer(relay, { number }), eperm, `${number}`);
+  });
+
+  test("makes threads and no processes", () => {
+    assert.equal(answer(relay, { number: 56, argument: 0x003d_0f00 }), allow);
+    for (const argument of [0, 17, 0x0000_4111, 0x0100_0011])
+      assert.equal(answer(relay, { number: 56, argument }), eperm);
+    for (const number of [57, 58]) assert.equal(answer(relay, { number }), eperm);
+    assert.equal(answer(relay, { number: 435 }), enosys);
+    assert.equal(answer(relay, { number: 56, argument: 0x003d_0f00 | newUser }), eperm);
+  });
+
+  test("keeps every other denial of QEMU's", () => {
+    for (let number = 0; number < 600; number++) {
+      const isOwn = [41, 42, 49, 50, 43, 288, 53, 57, 58, 56].includes(number);
+      if (!isOwn) assert.equal(answer(relay, { number }), answer(asRoot, { number }), `${number}`);
+    }
+  });
 });
 
 test("the filter fits the kernel's 4,096 instructions; on other architectures there is none", () => {

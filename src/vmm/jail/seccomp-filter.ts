@@ -1,8 +1,9 @@
 /**
  * The jail's system call filter, as classic BPF. It holds from the program's first instruction; QEMU adds its own
- * filter when it runs. It denies calls that QEMU does not need here and that escapes have used: new namespaces, mounts,
- * sockets, other processes' memory, keyrings, io_uring, file handles, memory outside the limits. A call of another
- * architecture kills the process, because its number means a different call there.
+ * filter when it runs. It denies calls that the program does not need here and that escapes have used: new namespaces, mounts,
+ * sockets, other processes' memory, keyrings, io_uring, file handles, memory outside the limits. The relay may make sockets that
+ * dial, and threads, but neither listen nor make processes. A call of another architecture kills the process, because its number means
+ * a different call there.
  *
  * https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
  */
@@ -78,7 +79,28 @@ const denied: Record<string, number> = {
   move_pages: 279,
   open_tree_attr: 467,
 };
+/** Calls of `denied` that the relay has rules of its own for. */
+const ofSockets = ["socket", "connect", "bind"];
+/** Calls that fail with EPERM in the relay and not in QEMU, whose sockets are made by the service. */
+const deniedToRelay: Record<string, number> = {
+  listen: 50,
+  accept: 43,
+  accept4: 288,
+  socketpair: 53,
+  fork: 57,
+  vfork: 58,
+};
+const socket = 41;
+const bind = 49;
+/** Families of sockets that dial and ask names, and the one that lists the machine's addresses. */
+const family = { inet: 2, inet6: 10, netlink: 16 };
+/** The protocol of routes and addresses; others list sockets or change rules. */
+const netlinkRoute = 0;
+/** The size of a netlink address: the C library binds that socket. Addresses of the internet's families are longer. */
+const netlinkAddressBytes = 12;
 const clone = 56;
+/** A thread of the process, and no process of its own. */
+const cloneThread = 0x0001_0000;
 const clone3 = 435;
 const unshare = 272;
 const prctl = 157;
@@ -99,9 +121,11 @@ const eperm = 1;
 const enosys = 38;
 
 /** Offsets in struct seccomp_data; of the first argument, its low half. */
-const field = { number: 0, arch: 4, firstArgument: 16 };
+const field = { number: 0, arch: 4, firstArgument: 16, thirdArgument: 32 };
 
 export interface FilterOptions {
+  /** Whose rules hold, by default QEMU's. */
+  program?: "qemu" | "relay";
   /** Lets unshare(1), which runs before the program, make a user namespace. */
   mayUnshareUser: boolean;
 }
@@ -116,7 +140,8 @@ export function seccompFilter(options: FilterOptions, architecture: string = pro
     load(field.number),
     jumpIf(atLeast, x32Numbers, 0, 1),
     answer(kill),
-    ...Object.values(denied).flatMap((number) => [jumpIf(equal, number, 0, 1), answer(fail(eperm))]),
+    ...deniedIn(options).flatMap((number) => [jumpIf(equal, number, 0, 1), answer(fail(eperm))]),
+    ...(options.program === "relay" ? relayRules() : []),
     // A filter cannot read clone3's flags, which are in memory. ENOSYS makes libc fall back to clone.
     jumpIf(equal, clone3, 0, 1),
     answer(fail(enosys)),
@@ -138,6 +163,39 @@ export function seccompFilter(options: FilterOptions, architecture: string = pro
     answer(allow),
   ];
   return Buffer.concat(program);
+}
+
+function deniedIn({ program }: FilterOptions): number[] {
+  if (program !== "relay") return Object.values(denied);
+  const others = Object.entries(denied).filter(([name]) => !ofSockets.includes(name));
+  return [...others.map(([, number]) => number), ...Object.values(deniedToRelay)];
+}
+
+/** Each begins with the number in the accumulator, and where it does not match leaves it there. */
+function relayRules(): Buffer[] {
+  return [
+    jumpIf(equal, socket, 0, 9),
+    load(field.firstArgument),
+    jumpIf(equal, family.inet, 5, 0),
+    jumpIf(equal, family.inet6, 4, 0),
+    jumpIf(equal, family.netlink, 0, 2),
+    load(field.thirdArgument),
+    jumpIf(equal, netlinkRoute, 1, 0),
+    answer(fail(eperm)),
+    answer(allow),
+    answer(allow),
+    jumpIf(equal, bind, 0, 4),
+    load(field.thirdArgument),
+    jumpIf(equal, netlinkAddressBytes, 1, 0),
+    answer(fail(eperm)),
+    answer(allow),
+    // Other flags of clone are looked at below, with the number loaded again.
+    jumpIf(equal, clone, 0, 4),
+    load(field.firstArgument),
+    jumpIf(anyBit, cloneThread, 1, 0),
+    answer(fail(eperm)),
+    load(field.number),
+  ];
 }
 
 const equal = 0x15;

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 const script = `
   import { spawnSync } from "node:child_process";
-  import { closeInheritedFds } from ${JSON.stringify(join(import.meta.dirname, "jail.ts"))};
+  import { closeInheritedFds } from ${JSON.stringify(join(import.meta.dirname, "inherited-fds.ts"))};
   const seen = () => spawnSync("ls", ["-l", "/proc/self/fd"], { encoding: "utf8" }).stdout.includes(" 88 -> ");
   console.log(seen());
   closeInheritedFds();
