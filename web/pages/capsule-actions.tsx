@@ -7,9 +7,9 @@ import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { type Action, refusal, requiredStatuses } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
 import type { IconName } from "../parts/icon.tsx";
 import { Menu, MenuItem } from "../parts/menu.tsx";
+import { TextField } from "../parts/text-field.tsx";
 import type { Operation } from "../state/capsule-store.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { goTo, route } from "../state/route.ts";
@@ -186,19 +186,14 @@ function SnapshotDialog({ capsule, onClose }: ConfirmationProps) {
         <li>The template contains its disk, memory and running processes. New capsules start from this state.</li>
         <li>The capsule itself is destroyed.</li>
       </ul>
-      <Field label="Template name" hint="Letters, digits, dots, dashes and underscores. If empty, a name is generated.">
-        {(ties) => (
-          <input
-            {...ties}
-            value={name}
-            maxLength={64}
-            pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]*"
-            autocomplete="off"
-            spellcheck={false}
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+      <TextField
+        label="Template name"
+        hint="Letters, digits, dots, dashes and underscores. If empty, a name is generated."
+        maxLength={64}
+        pattern="[a-zA-Z0-9][a-zA-Z0-9._\-]*"
+        text={name}
+        onChange={setName}
+      />
       {isTaken && (
         <label class="choice">
           <input type="checkbox" checked={overwrite} onChange={(event) => setOverwrite(event.currentTarget.checked)} />

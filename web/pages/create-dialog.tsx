@@ -4,8 +4,8 @@ import type { Egress } from "../../src/sdk/sdk.ts";
 import { createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
-import { PairsField } from "../parts/pairs-field.tsx";
 import { useQuery } from "../parts/query.ts";
+import { TextField } from "../parts/text-field.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { cpus, duration, memory } from "../state/format.ts";
 import { pairsIn } from "../state/pairs.ts";
@@ -109,8 +109,9 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
       )}
       <DiskField settings={settings} limits={limits} onChange={change} />
       <LabelsField text={settings.labels} onChange={(labels) => change({ labels })} />
-      <PairsField
+      <TextField
         label="Variables"
+        rows={2}
         hint="Optional: KEY=VALUE, a line for each, of every command and terminal. They are not shown again."
         text={settings.envs}
         onChange={(envs) => change({ envs })}

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
+import { TextField } from "../parts/text-field.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { join } from "../state/guest-files.ts";
 
@@ -22,18 +22,13 @@ export function NewFolderDialog({ id, path, onMade, onClose }: NewFolderProps) {
   };
   return (
     <FormDialog title="New folder" confirm="Create folder" onConfirm={create} onClose={onClose}>
-      <Field label="Name" hint={`In ${path}. Missing folders of a path with slashes are created too.`}>
-        {(ties) => (
-          <input
-            {...ties}
-            required
-            value={name}
-            autocomplete="off"
-            spellcheck={false}
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+      <TextField
+        label="Name"
+        hint={`In ${path}. Missing folders of a path with slashes are created too.`}
+        isRequired
+        text={name}
+        onChange={setName}
+      />
     </FormDialog>
   );
 }
@@ -56,18 +51,13 @@ export function RenameDialog({ id, entry, onRenamed, onClose }: RenameProps) {
   };
   return (
     <FormDialog title={`Rename ${entry.name}`} confirm="Rename" onConfirm={rename} onClose={onClose}>
-      <Field label="New name" hint={`In ${folder}. A path that begins with a slash moves it there.`}>
-        {(ties) => (
-          <input
-            {...ties}
-            required
-            value={name}
-            autocomplete="off"
-            spellcheck={false}
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+      <TextField
+        label="New name"
+        hint={`In ${folder}. A path that begins with a slash moves it there.`}
+        isRequired
+        text={name}
+        onChange={setName}
+      />
     </FormDialog>
   );
 }

@@ -4,10 +4,10 @@ import type { KeyInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
 import { LoadError, Page, Skeleton } from "../parts/page.tsx";
 import { useQuery } from "../parts/query.ts";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
+import { TextField } from "../parts/text-field.tsx";
 import { Time, Until } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 
@@ -128,19 +128,15 @@ function CreateDialog({ onCreated, onClose }: { onCreated: (key: string) => void
   const create = async () => onCreated((await client.keys.create(name.trim())).key);
   return (
     <FormDialog title="New API key" confirm="Create key" onConfirm={create} onClose={onClose}>
-      <Field label="Name" hint="What the key is for.">
-        {(ties) => (
-          <input
-            {...ties}
-            required
-            maxLength={100}
-            value={name}
-            autocomplete="off"
-            placeholder="build server"
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+      <TextField
+        label="Name"
+        hint="What the key is for."
+        isRequired
+        maxLength={100}
+        placeholder="build server"
+        text={name}
+        onChange={setName}
+      />
     </FormDialog>
   );
 }
