@@ -1,18 +1,13 @@
 /** The answers of commands at the real HTTP layer: exit codes, error codes, and the words about the work that was done. */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Api, keys } from "../../test/api.ts";
-import { CommandLine } from "../../test/cli/command-line.ts";
+import { test } from "node:test";
+import { Api } from "../../test/api.ts";
+import { lineTo } from "../../test/cli/api-line.ts";
 import { withUnit } from "./team.ts";
 import { Waiting } from "./waiting.ts";
 
 const api = new Api();
-let line: CommandLine;
-before(async () => {
-  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-  line = new CommandLine({ CAPSULE_URL: url, CAPSULE_API_KEY: keys.red });
-});
-after(() => api.app.close());
+const line = lineTo(api);
 
 test("wrong command lines are 2, also of commands that pass exit codes on", async () => {
   const id = await api.capsule();

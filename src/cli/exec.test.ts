@@ -2,18 +2,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { after, before, test } from "node:test";
-import { Api, keys } from "../../test/api.ts";
-import { CommandLine, program } from "../../test/cli/command-line.ts";
+import { test } from "node:test";
+import { Api } from "../../test/api.ts";
+import { lineTo } from "../../test/cli/api-line.ts";
+import { program } from "../../test/cli/command-line.ts";
 import { waitFor } from "../../test/wait-for.ts";
 
 const api = new Api();
-let line: CommandLine;
-before(async () => {
-  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-  line = new CommandLine({ CAPSULE_URL: url, CAPSULE_API_KEY: keys.red });
-});
-after(() => api.app.close());
+const line = lineTo(api);
 
 for (const [cmd, why] of [
   ["nope", "command not found"],

@@ -4,20 +4,16 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
-import { after, before, test } from "node:test";
-import { Api, keys } from "../../test/api.ts";
-import { CommandLine, said } from "../../test/cli/command-line.ts";
+import { test } from "node:test";
+import { Api } from "../../test/api.ts";
+import { lineTo } from "../../test/cli/api-line.ts";
+import { said } from "../../test/cli/command-line.ts";
 import { within } from "../../test/wait-for.ts";
 import { UsageError } from "./command.ts";
 import { forwardingOf } from "./forward.ts";
 
 const api = new Api();
-let line: CommandLine;
-before(async () => {
-  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-  line = new CommandLine({ CAPSULE_URL: url, CAPSULE_API_KEY: keys.red });
-});
-after(() => api.app.close());
+const line = lineTo(api);
 
 test("a word is [BIND:][LOCAL:]PORT", () => {
   const read = (text: string) => Object.values(forwardingOf(text)).join(" ");
