@@ -1,7 +1,10 @@
 /** The file browser: upload by drop and by button, download, view, create and delete. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { deadline, service, Visitor } from "./browser.ts";
 
@@ -128,6 +131,30 @@ test("an upload shows its progress and can be cancelled", deadline, async () => 
   await page.getByRole("progressbar").waitFor({ state: "detached" });
   await page.unrouteAll({ behavior: "wait" });
   assert.equal(await capsule.sh("ls /root"), "");
+});
+
+test("a folder is uploaded with all in it, and downloaded as an archive", deadline, async () => {
+  const folder = await mkdtemp(join(tmpdir(), "upload-"));
+  try {
+    await mkdir(join(folder, "pack/deep"), { recursive: true });
+    for (const name of ["pack/one.txt", "pack/deep/two.txt"]) await writeFile(join(folder, name), name);
+    await using capsule = await service().capsule();
+    await using visitor = await Visitor.at(capsule, "files");
+    const { page } = visitor;
+    await visitor.sees(".bashrc");
+    const told = visitor.sees("2 files are uploaded to /root.");
+    await page.getByLabel("Folder to upload").setInputFiles(join(folder, "pack"));
+    await told;
+    assert.equal(await capsule.sh("cat /root/pack/one.txt /root/pack/deep/two.txt"), "pack/one.txtpack/deep/two.txt");
+    const started = page.waitForEvent("download");
+    await visitor.presses("Download pack as tar.gz");
+    const download = await started;
+    assert.equal(download.suggestedFilename(), "pack.tar.gz");
+    const { stdout } = spawnSync("tar", ["-xzOf", await download.path(), "pack/deep/two.txt"], { encoding: "utf8" });
+    assert.equal(stdout, "pack/deep/two.txt");
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test("hostile names and contents are shown as text", deadline, async () => {

@@ -70,12 +70,12 @@ function FileRow({
         {permissions}
       </td>
       <td class="row-actions">
-        {type === "file" && (
+        {type !== "symlink" && (
           <Button
             kind="quiet"
             icon="download"
-            label={`Download ${name}`}
-            refused={isPlain ? undefined : "Only regular files can be read"}
+            label={type === "directory" ? `Download ${name} as tar.gz` : `Download ${name}`}
+            refused={isPlain || type === "directory" ? undefined : "Only regular files can be read"}
             onPress={() => onDownload(entry)}
           />
         )}

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
 import { useDashboard } from "../state/dashboard.ts";
+import { count } from "../state/format.ts";
 import { join } from "../state/guest-files.ts";
 import { uploadingClient } from "../state/service.ts";
 
@@ -11,24 +12,30 @@ interface UploadProps {
   onUpload: (files: readonly File[]) => void;
 }
 
-export function UploadButton({ isBusy, onUpload }: UploadProps) {
-  const input = useRef<HTMLInputElement>(null);
+/** The files in one folder, and below it, with their paths. */
+const ofFolder = { webkitdirectory: true };
+
+export function UploadButtons({ isBusy, onUpload }: UploadProps) {
+  const files = useRef<HTMLInputElement>(null);
+  const folder = useRef<HTMLInputElement>(null);
+  const choose = ({ currentTarget: input }: { currentTarget: HTMLInputElement }) => {
+    onUpload([...(input.files ?? [])]);
+    input.value = "";
+  };
   return (
     <>
-      <Button icon="upload" isBusy={isBusy} onPress={() => input.current?.click()}>
+      <Button icon="upload" isBusy={isBusy} onPress={() => files.current?.click()}>
         Upload
       </Button>
-      <input
-        ref={input}
-        type="file"
-        multiple
-        hidden
-        aria-label="Files to upload"
-        onChange={(event) => {
-          onUpload([...(event.currentTarget.files ?? [])]);
-          event.currentTarget.value = "";
-        }}
+      <input ref={files} type="file" multiple hidden aria-label="Files to upload" onChange={choose} />
+      <Button
+        kind="quiet"
+        icon="folderUp"
+        label="Upload a folder"
+        isBusy={isBusy}
+        onPress={() => folder.current?.click()}
       />
+      <input ref={folder} type="file" {...ofFolder} hidden aria-label="Folder to upload" onChange={choose} />
     </>
   );
 }
@@ -67,22 +74,23 @@ export interface Upload {
   cancel: () => void;
 }
 
-/** Uploads one file after the other. Cancelling ends the current one and leaves out the rest. */
+/** Uploads one file after the other, those of a folder with the folder's own. Cancelling ends the current one and leaves out the rest. */
 export function useUpload(id: string, folder: string, onDone: () => void) {
   const dashboard = useDashboard();
   const [upload, setUpload] = useState<Upload>();
   const start = async (chosen: readonly File[]) => {
     const cancelling = new AbortController();
     const { signal } = cancelling;
+    let done = 0;
     for (const [index, file] of chosen.entries()) {
-      const { name } = file;
+      const name = file.webkitRelativePath || file.name;
       const cancel = () => cancelling.abort();
       const show = (share: number) => setUpload({ name, share, number: index + 1, of: chosen.length, cancel });
       show(0);
       const { files } = uploadingClient(dashboard.client, show).capsule(id);
       try {
-        await files.write(join(folder, name), file, { signal });
-        dashboard.toasts.done(`${name} is uploaded to ${folder}.`);
+        await files.write(join(folder, name), file, { signal, parents: name !== file.name });
+        done++;
       } catch (error) {
         if (!signal.aborted) dashboard.toasts.failed(error);
       }
@@ -91,6 +99,8 @@ export function useUpload(id: string, folder: string, onDone: () => void) {
         break;
       }
     }
+    const what = chosen.length === 1 ? chosen[0]!.name : count(done, "file");
+    if (done > 0) dashboard.toasts.done(`${what} ${done === 1 ? "is" : "are"} uploaded to ${folder}.`);
     setUpload(undefined);
     onDone();
   };

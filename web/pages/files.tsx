@@ -9,7 +9,7 @@ import { count } from "../state/format.ts";
 import { breadcrumbs, isFolder, resolved, sorted } from "../state/guest-files.ts";
 import { DeleteFileDialog, NewFolderDialog, RenameDialog } from "./file-dialogs.tsx";
 import { FileTable, type FileTableProps } from "./file-table.tsx";
-import { DropZone, UploadBar, UploadButton, useUpload } from "./file-upload.tsx";
+import { DropZone, UploadBar, UploadButtons, useUpload } from "./file-upload.tsx";
 import { FileView, type Named } from "./file-view.tsx";
 import { saveAs } from "./save-as.ts";
 
@@ -39,6 +39,10 @@ export function FilesTab({ id }: { id: string }) {
   const openPath = (typed: string) => follow(entryAt(resolved(path, typed)));
   const read = async ({ path }: Named) => new Response(await files.readStream(path)).blob();
   const download = (entry: Named) => void dashboard.attempt(async () => saveAs(entry.name, await read(entry)));
+  const downloadFolder = async ({ path: folder, name }: Named) => {
+    const archive = await files.archive(folder, { format: "tar.gz", base: path });
+    saveAs(`${name}.tar.gz`, await new Response(archive).blob());
+  };
   const close = () => setShown(undefined);
   return (
     <DropZone onDrop={(files) => void (upload === undefined && start(files))}>
@@ -46,7 +50,7 @@ export function FilesTab({ id }: { id: string }) {
         <Breadcrumbs path={path} onWalk={walk} />
         <PathField key={path} onOpen={(typed) => void dashboard.attempt(() => openPath(typed))} />
         <div class="actions">
-          <UploadButton isBusy={upload !== undefined} onUpload={(files) => void start(files)} />
+          <UploadButtons isBusy={upload !== undefined} onUpload={(files) => void start(files)} />
           <Button icon="folder" onPress={() => setShown({ dialog: "new folder" })}>
             New folder
           </Button>
@@ -65,7 +69,9 @@ export function FilesTab({ id }: { id: string }) {
           onWalk={walk}
           onView={view}
           onFollow={(link) => void dashboard.attempt(() => follow(link))}
-          onDownload={download}
+          onDownload={(entry) =>
+            entry.type === "directory" ? void dashboard.attempt(() => downloadFolder(entry)) : download(entry)
+          }
           onRename={(entry) => setShown({ dialog: "rename", entry })}
           onDelete={(entry) => setShown({ dialog: "delete", entry })}
         />

@@ -14,6 +14,7 @@ const paths = {
   download: "M8 2.5v8M4.5 7.5L8 11l3.5-3.5M3 13.5h10",
   refresh: "M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3",
   folder: "M2 12.5v-9h4l1.5 2H14v7z",
+  folderUp: "M2 12.5v-9h4l1.5 2H14v7zM8 11V7.5M6.3 9.2L8 7.5l1.7 1.7",
   file: "M4 1.5h5.5L12.5 5v9.5H4zM9 2v3.5h3.5",
   open: "M9 2.5h4.5V7M13.5 2.5L7.5 8.5M6.5 3.5h-4v10h10v-4",
   globe: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM2 8h12M8 2c-4 4-4 8 0 12M8 2c4 4 4 8 0 12",
