@@ -7,7 +7,6 @@ import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { systemClock } from "./capsules/clock.ts";
-import { noOutbound } from "./capsules/outbound.ts";
 import type { QuotaLimits } from "./capsules/quotas.ts";
 import type { Config } from "./config.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
@@ -17,15 +16,20 @@ import { buildServer, type ServerOptions } from "./http/app.ts";
 import { listen, passedSockets, requireFreePort } from "./http/listening.ts";
 import { describeError, StandardOutput } from "./http/log.ts";
 import type { App } from "./http/route.ts";
+import type { Services } from "./http/services.ts";
 import { TerminalLog } from "./http/terminal-log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
 import type { Log } from "./log.ts";
-import { openHost, stateOf } from "./machine.ts";
+import { type OpenHost, openHost, stateOf } from "./machine.ts";
 import { startMaintenance } from "./maintenance.ts";
+import { Relay } from "./relay/relay.ts";
+import { relaySettings } from "./relay/relay-settings.ts";
+import { startRelay } from "./relay/start.ts";
 import { SecretKey } from "./secret.ts";
-import { buildService, type Observers, openRecords, type ServiceOptions } from "./service.ts";
+import { buildService, type Observers, openRecords, type Records, type ServiceOptions } from "./service.ts";
 import { ownMemoryMb } from "./settings.ts";
 import { ensureFirstKey } from "./teams/teams.ts";
+import type { NetworkMetrics } from "./telemetry/network-metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
 import type { ServiceState } from "./wire/health.ts";
@@ -87,38 +91,34 @@ async function startLocked(
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = openLog(config);
-  const file = databasePath(config.dataDir);
-  requireDatabase(config.dataDir, file);
-  const records = openRecords({
-    ...{ database: openDatabase(file), secret: SecretKey.ofFolder(config.dataDir), clock: systemClock, log },
-    ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
-  });
-  const { capsuleRows, templateRows } = records;
-  if (!capsuleRows.hasAny() && templateRows.all().length === 0) requireNoSaved(config.dataDir, file);
+  const records = recordsOf(config, log);
   const newKey = ensureFirstKey(config.dataDir, records.teams);
   const machine = await openHost(config, log, progress);
   const { host, accelerator, step } = machine;
   const state = stateOf(machine, records.store);
-  const telemetry = await Telemetry.start({
+  const relay: Relay = relayOf(config, log, { ...records, ...machine }, () => telemetry.metrics.network);
+  const telemetry: Telemetry = await Telemetry.start({
     version,
     tracesEndpoint: config.tracesEndpoint,
     state,
     spareBytes: () => host.memory.spareBytes(),
     lostFolders: () => host.lostFound.size,
     adopting: () => service.adoptions.count,
+    relay: () => relay.report(),
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const service = buildService({
     ...{ records, host, clock: systemClock, log, step, observers: observersOf(telemetry) },
     ...boundsOf(config),
-    outbound: noOutbound,
+    outbound: relay,
   });
   const { teams, audit, capsules, templates, idempotency } = service;
   const app = buildServer(
-    { teams, capsules, templates, idempotency, health: { state, reasons: () => machine.readiness.reasons() }, audit },
+    { teams, capsules, templates, idempotency, health: healthOf(config, machine, state, relay), audit },
     { ...serverOptions(config, telemetry), logger: log, certificate },
   );
   if (ofPorts !== undefined) useForPorts(app, config.portDomain.host, ofPorts);
+  relay.open();
   await service.recover();
   await service.retired.collect();
   const stopMaintenance = startMaintenance({ ...service, log });
@@ -139,7 +139,8 @@ async function startLocked(
       stopMaintenance();
       await app.close(); // within the drain time
       await capsules.close(config.drainMs);
-      await host.close();
+      await Promise.all([host.close(), relay.close()]);
+      records.networkCounters.flush();
       await telemetry.close(traceGraceMs);
       teams.flush();
       audit.close();
@@ -208,6 +209,51 @@ function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
     diskBytes: limits.disk_max_bytes,
     templates: limits.templates_max,
     hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
+  };
+}
+
+/** Throws where the data folder has capsules that its database does not know. */
+function recordsOf(config: Config, log: Log): Records {
+  const file = databasePath(config.dataDir);
+  requireDatabase(config.dataDir, file);
+  const records = openRecords({
+    ...{ database: openDatabase(file), secret: SecretKey.ofFolder(config.dataDir), clock: systemClock, log },
+    ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
+  });
+  const { capsuleRows, templateRows } = records;
+  if (!capsuleRows.hasAny() && templateRows.all().length === 0) requireNoSaved(config.dataDir, file);
+  return records;
+}
+
+/** The service's end of the relay, which is not started yet. */
+function relayOf(
+  config: Config,
+  log: Log,
+  { jail, networkCounters }: Pick<OpenHost, "jail"> & Pick<Records, "networkCounters">,
+  metrics: () => NetworkMetrics,
+): Relay {
+  return new Relay({
+    start: () => startRelay({ jail }),
+    settings: relaySettings(boundsOf(config).rules, config.limits),
+    onCounts: (id, added) => {
+      metrics().counted(added);
+      networkCounters.add(id, added);
+    },
+    onNames: (results) => metrics().named(results),
+    log,
+  });
+}
+
+function healthOf(
+  { egress }: Config,
+  { readiness }: OpenHost,
+  state: () => ServiceState,
+  relay: Relay,
+): Services["health"] {
+  return {
+    state,
+    reasons: () => readiness.reasons(),
+    network: () => ({ relay: relay.isUp ? "up" : "down", egress }),
   };
 }
 

@@ -84,7 +84,7 @@ export async function openHost(config: Config, log: Log, progress: (step: string
     log.error({ err: error }, `the ${createDefaults.template} template could not be prepared`);
   });
   const readiness = new Readiness([() => host.admission.shortages()]);
-  return { host, vmm, accelerator, jailReport, readiness, step };
+  return { host, vmm, accelerator, jail, jailReport, readiness, step };
 }
 
 /** The state of the service, for its metrics and its health. */

@@ -5,7 +5,7 @@ const module = () => import("./network.ts");
 
 /** `create`, `run` and `network` take these. */
 export const networkOptions: Command["options"] = {
-  egress: { value: "EGRESS", meaning: "what it may reach: none (the default), allowlist or public" },
+  egress: { value: "EGRESS", meaning: "what it may reach: none, allowlist or public; default: the service's" },
   allow: {
     value: "DEST",
     isList: true,
@@ -29,15 +29,16 @@ export const networkCommands: Commands = {
     usage: "ID [--egress EGRESS] [--allow DEST]… [--deny DEST]… [--public-port PORT]…",
     meaning: "show or replace the network of a capsule",
     details:
-      "With an option the whole network is replaced: what is left out gets its default. In this release nothing goes out of a capsule, " +
-      "whatever its egress; the policy is checked and kept.",
+      "With an option the whole network is replaced: what is left out gets its default. On a running capsule it holds when the command " +
+      "ends: open connections that it forbids are reset. The last denied destinations are listed, which --allow would open.",
     options: networkOptions,
     words: [1, 1],
     completes: "capsule",
     examples: [
-      ["capsule network ID", "what was asked for, and what is in effect"],
+      ["capsule network ID", "what was asked for, what is in effect, and what was denied"],
+      ["capsule network ID --egress allowlist --allow pypi.org", "nothing else any more"],
       ["capsule network ID --public-port 8000", "anybody may open that port's URL"],
-      ["capsule network ID --egress none", "every port asks for a key or a link's token again"],
+      ["capsule network ID --egress none", "nothing goes out, and no port is public"],
     ],
     load: async () => (await module()).network,
   },

@@ -6,11 +6,13 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
 import { CommandLine } from "../../test/cli/command-line.ts";
+import { FakeOutbound } from "../../test/fakes/fake-outbound.ts";
 import { waitFor } from "../../test/wait-for.ts";
 
 const isMac = process.platform === "darwin" && "its opener has another name";
 const none = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
-const api = new Api();
+const outbound = new FakeOutbound();
+const api = new Api({}, {}, { outbound });
 let line: CommandLine;
 before(async () => {
   const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
@@ -37,10 +39,27 @@ test("network shows it; with an option it replaces all but host_header", async (
   const shown = await line.run(["network", id]);
   assert.equal(shown.code, 0, shown.stderr);
   assert.match(shown.stdout, /egress +public\n/);
-  assert.match(shown.stdout, /in effect +none, without a way out\n/);
+  assert.match(shown.stdout, /in effect +public, without a way out\n/);
   const replaced = await line.run(["network", "--json", id, "--public-port", "80"]);
   assert.deepEqual(JSON.parse(replaced.stdout).public_ports, [80]);
   assert.deepEqual(await networkOf(id), { ...none, public_ports: [80], host_header: "localhost" });
+});
+
+test("network lists what was denied, newest first, and nothing else of what was decided", async () => {
+  const id = await api.capsule();
+  const at = "2026-11-28T12:00:00.000Z";
+  outbound.known = {
+    connectionsOpen: 3,
+    recent: [
+      { at, verdict: "denied", reason: "not listed", host: "a.example", port: 443, count: 2 },
+      { at, verdict: "allowed", reason: "", host: "b.example", port: 443, count: 1 },
+      { at, verdict: "denied", reason: "reserved", address: "10.0.0.1", count: 1 },
+    ],
+  };
+  const { stdout } = await line.run(["network", id]);
+  assert.match(stdout, /connections +0, of them 3 open\n/);
+  assert.match(stdout, /denied +0\n +10\.0\.0\.1, reserved, 1 times\n +a\.example:443, not listed, 2 times\n/);
+  assert.ok(!stdout.includes("b.example"));
 });
 
 test("options that are none are refused before anything is done, and entries by the service with their place", async () => {

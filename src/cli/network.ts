@@ -35,8 +35,12 @@ export async function network(call: Call): Promise<number> {
   return exitCodes.done;
 }
 
-function rowsOf({ egress, allow, deny, publicPorts, hostHeader, effective, unsupported }: NetworkState): string[][] {
+const deniedShown = 10;
+
+function rowsOf({ egress, allow, deny, publicPorts, hostHeader, ...state }: NetworkState): string[][] {
+  const { effective, counters, recent, unsupported } = state;
   const list = (values: readonly unknown[]) => values.join(", ") || "-";
+  const denied = recent.filter(({ verdict }) => verdict === "denied").slice(-deniedShown);
   return [
     ["egress", egress],
     ["allow", list(allow)],
@@ -44,6 +48,15 @@ function rowsOf({ egress, allow, deny, publicPorts, hostHeader, effective, unsup
     ["public ports", list(publicPorts)],
     ["host header", hostHeader ?? "-"],
     ["in effect", `${effective.egress}${unsupported ? ", without a way out" : ""}`],
+    ["connections", `${counters.connectionsTotal}, of them ${counters.connectionsOpen} open`],
+    ["bytes", `${counters.bytesOut} out, ${counters.bytesIn} in`],
+    ["denied", String(counters.deniedTotal)],
+    ...denied
+      .toReversed()
+      .map(({ host, address = "-", port, reason, count }) => [
+        "",
+        `${host ?? address}${port === undefined ? "" : `:${port}`}, ${reason}, ${count} times`,
+      ]),
   ];
 }
 

@@ -60,6 +60,7 @@ export interface Services {
   idempotency: Pick<Idempotency, "begin">;
   health: {
     state(): ServiceState;
+    network(): { relay: "up" | "down"; egress: "public" | "none" };
     /** Why no capsule can be made now; empty: one can. */
     reasons(): Promise<string[]>;
   };

@@ -10,10 +10,12 @@ import { type Config, loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 import { isLocked } from "../host/disk/lock.ts";
 import { loadImage } from "../host/images/images.ts";
+import { parseGrants } from "../network/grants.ts";
 import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/machine/qemu-version.ts";
 import { createDefaults } from "../wire/defaults.ts";
 import { messageOf } from "../wire/errors.ts";
+import { Listener, tryNetwork } from "./doctor-network.ts";
 import { type Engine, kvmState, weaknessesOf } from "./engine.ts";
 
 /** The result of one check. Any word but `ok` comes with a remedy. */
@@ -116,17 +118,20 @@ async function finding(name: string, probe: () => Promise<string>, remedy: strin
 /** Through the running server of this data folder, or a temporary one. */
 async function tryCapsule(config: Config): Promise<Finding[]> {
   if (isLocked(config.dataDir)) return useCapsule(config, readFileSync(join(config.dataDir, "url"), "utf8").trim());
-  const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent" }, (step) =>
+  await using listener = await Listener.open();
+  const egressGrant = [...config.egressGrant, ...parseGrants(`host:${listener.port}`)];
+  const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent", egressGrant }, (step) =>
     console.error(`doctor: ${step} …`),
   );
   try {
-    return await useCapsule(config, daemon.url);
+    return await useCapsule(config, daemon.url, listener.port);
   } finally {
     await daemon.stop();
   }
 }
 
-async function useCapsule(config: Config, url: string): Promise<Finding[]> {
+/** `granted`: a port of this machine that the server lets a policy name. */
+async function useCapsule(config: Config, url: string, granted?: number): Promise<Finding[]> {
   const key = readFileSync(join(config.dataDir, "api-key"), "utf8").trim();
   const ask = async (method: string, path: string, body?: object) => {
     const headers = { "x-api-key": key, ...(body === undefined ? {} : { "content-type": "application/json" }) };
@@ -150,11 +155,13 @@ async function useCapsule(config: Config, url: string): Promise<Finding[]> {
     const result = await ask("POST", `/v1/capsules/${id}/exec`, { cmd: "uname", args: ["-sr"] });
     if (result.exit_code !== 0) throw new Error(`uname ended with ${result.exit_code}: ${result.stderr}`);
     const execMs = performance.now() - began - createMs;
+    const network = await tryNetwork(ask, `/v1/capsules/${id}`, granted);
     const times = `running after ${createMs.toFixed(0)} ms, first command ${execMs.toFixed(0)} ms`;
     const engine = health as unknown as Engine;
     const weaknesses = weaknessesOf(engine, kvmState(config.accelerator));
     return [
       { word: "ok", name: "capsule", text: `${String(result.stdout).trim()} on ${engine.accelerator}: ${times}` },
+      network,
       ...weaknesses.map(({ word, text }) => ({ word, name: word === "slow" ? "kvm" : "jail", text })),
     ];
   } finally {

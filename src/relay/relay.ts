@@ -92,9 +92,10 @@ export class Relay {
   }
 
   /** Restarts, connections that are open, and the process's memory; 0 while it is down. */
-  report(): { restarts: number; connectionsOpen: number; memoryBytes: number } {
+  report(): { isUp: boolean; restarts: number; connectionsOpen: number; memoryBytes: number } {
     const { pid } = this.#channel ?? {};
     return {
+      isUp: this.#isUp,
       restarts: Math.max(0, this.#starts - 1),
       connectionsOpen: this.#connectionsOpen,
       memoryBytes: pid === undefined ? 0 : residentBytes(pid),

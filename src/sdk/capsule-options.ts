@@ -22,7 +22,7 @@ export interface CapsulePolicies {
 
 /** Fields that are left out get their defaults. */
 export interface NetworkOptions {
-  /** The destinations of the capsule. Default: `none`. Nothing goes out in this release, whatever it says. */
+  /** The destinations of the capsule: none, those of `allow`, or every public address. Default: the service's. */
   egress?: Egress;
   /** Domains, `*.` and a domain, IPv4 addresses and ranges, each with `:port` or without. Default: none. */
   allow?: readonly string[];

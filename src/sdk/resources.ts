@@ -11,7 +11,7 @@ export type DeadlineAction = "pause" | "destroy";
 /** The destinations of a capsule: none, those that `allow` names, every public address. */
 export type Egress = "none" | "allowlist" | "public";
 
-/** The network of a capsule as it was asked for. Nothing goes out in this release, whatever it says. */
+/** The network of a capsule as it was asked for. */
 export interface NetworkInfo {
   egress: Egress;
   /** Domains, `*.` and a domain, IPv4 addresses and ranges, each with `:port` or without. */

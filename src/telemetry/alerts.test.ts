@@ -30,8 +30,10 @@ async function exposed(): Promise<string[]> {
     spareBytes: () => -1,
     lostFolders: () => 1,
     adopting: () => 0,
+    relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   metrics.statusReached("error");
+  metrics.network.counted({ connections: 1, denied: 1, failed: 1, bytesOut: 1, bytesIn: 1 });
   metrics.pausedUnderPressure("done");
   metrics.requestEnded("GET", "/v1/capsules", 200, 0.1);
   await metrics.observe("pause", "cl-a", async () => {});
@@ -86,7 +88,7 @@ test("each metric and label of the board exists, and its panels do not overlap",
 });
 
 test("each rule has a severity, a sentence and a remedy, and settings that exist", () => {
-  assert.equal(expressions.length, 7);
+  assert.equal(expressions.length, 8);
   for (const part of ["alert", "expr", "labels", "summary", "remedy"])
     assert.equal(rules.match(new RegExp(`\\b${part}: \\S`, "g"))?.length, expressions.length, part);
   for (const [name] of rules.matchAll(/CAPSULE_[A-Z_]+/g)) assert.ok(configHelp().includes(name), name);
@@ -116,6 +118,8 @@ const cases: Case[] = [
   ["CapsuleMemoryShort", "capsule_host_memory_spare_bytes", "5x9 -5x3 5x20", [12]],
   ["CapsulePressurePauses", 'capsule_memory_pressure_pauses_total{outcome="done"}', "_x10 1x20", [10, 12, 16]],
   ["CapsulePressurePauses", 'capsule_memory_pressure_pauses_total{outcome="ended"}', "1x10 2x20", [1, 12, 16, 20]],
+  ["CapsuleRelayDown", "capsule_network_relay_up", "1x9 0x3 1x20", [12]],
+  ["CapsuleRelayDown", "capsule_network_relay_up", "1x9 0x1 1x20", []],
   ["CapsuleFoldersLost", "capsule_lost_folders", "0x10 1x4 0x20", [12]],
 ];
 

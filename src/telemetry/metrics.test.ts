@@ -13,6 +13,7 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
     spareBytes: () => -400,
     lostFolders: () => 2,
     adopting: () => 3,
+    relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   return {
     metrics,
@@ -111,4 +112,21 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="ended"}'), 1);
+});
+
+test("connections and questions of capsules are counted, and the relay is seen", async () => {
+  const { metrics, metric } = fresh();
+  const added = { connections: 5, denied: 3, failed: 2, bytesOut: 10, bytesIn: 20 };
+  for (let times = 0; times < 2; times++) metrics.network.counted(added);
+  const verdicts = ["allowed", "denied", "failed"].map((each) =>
+    metric(`capsule_network_connections_total{verdict="${each}"}`),
+  );
+  assert.deepEqual(await Promise.all(verdicts), [10, 6, 4]);
+  assert.equal(await metric('capsule_network_bytes_total{direction="out"}'), 20);
+  assert.equal(await metric('capsule_network_bytes_total{direction="in"}'), 40);
+  const gauges = ["connections_open", "relay_up", "relay_restarts", "relay_memory_bytes"];
+  assert.deepEqual(await Promise.all(gauges.map((each) => metric(`capsule_network_${each}`))), [2, 1, 1, 300]);
+  for (let each = 0; each < 20; each++) metrics.network.named({ [`result${each}`]: 1, answered: 2 });
+  assert.equal(await metric('capsule_network_names_total{result="answered"}'), 40);
+  assert.equal(await metric('capsule_network_names_total{result="other"}'), 13, "eight results at most have a name");
 });

@@ -5,6 +5,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { Observe, Operation } from "../capsules/transitions.ts";
 import type { ServiceState } from "../wire/health.ts";
+import { NetworkMetrics, type RelayReport } from "./network-metrics.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -21,9 +22,12 @@ export interface MetricsSources {
   lostFolders: () => number;
   /** Running capsules whose guest is not adopted yet. */
   adopting: () => number;
+  relay: () => RelayReport;
 }
 
 export class Metrics {
+  /** Connections that capsules open. */
+  readonly network: NetworkMetrics;
   readonly #registry = new Registry();
   readonly #requests: Histogram;
   readonly #operations: Histogram;
@@ -69,6 +73,7 @@ export class Metrics {
     registerSpareMemory(sources.spareBytes, registers);
     registerLostFolders(sources.lostFolders, registers);
     registerAdopting(sources.adopting, registers);
+    this.network = new NetworkMetrics(sources.relay, registers);
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {

@@ -3,6 +3,7 @@ import type { Observe } from "../capsules/transitions.ts";
 import type { VmProcess } from "../vmm/vmm.ts";
 import type { ServiceState } from "../wire/health.ts";
 import { Metrics } from "./metrics.ts";
+import type { RelayReport } from "./network-metrics.ts";
 import type { Traces } from "./traces.ts";
 import { VmMemorySampler } from "./vm-memory.ts";
 
@@ -17,6 +18,7 @@ export interface TelemetryOptions {
   lostFolders: () => number;
   /** Running capsules whose guest is not adopted yet. */
   adopting: () => number;
+  relay: () => RelayReport;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
@@ -29,12 +31,9 @@ export class Telemetry {
     return new Telemetry(options, await loadTraces(options));
   }
 
-  private constructor(
-    { state, findVms, spareBytes, lostFolders, adopting }: TelemetryOptions,
-    traces: Traces | undefined,
-  ) {
+  private constructor({ findVms, ...sources }: TelemetryOptions, traces: Traces | undefined) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes, lostFolders, adopting });
+    this.metrics = new Metrics({ ...sources, vmMemory: () => sampler.sample() });
     this.traces = traces;
   }
 

@@ -41,7 +41,14 @@ export const ServiceState = Type.Object(
 export type ServiceState = Static<typeof ServiceState>;
 
 const network = Type.Object(
-  { port_domain: Type.String({ description: "The domain below which ports have their URLs." }) },
+  {
+    relay: Type.String({
+      description:
+        "up, or down: capsules reach nothing until it is back. The relay is the process that dials for them.",
+    }),
+    egress: Type.String({ description: "What a capsule reaches that asks for no network: public or none." }),
+    port_domain: Type.String({ description: "The domain below which ports have their URLs." }),
+  },
   { description: "The network of capsules." },
 );
 

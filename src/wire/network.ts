@@ -10,7 +10,8 @@ export type Egress = (typeof egresses)[number];
 const EgressWord = Type.Unsafe<Egress>({
   type: "string",
   enum: [...egresses],
-  description: "What the capsule may reach: nothing, what `allow` names, or every public address. Default: none.",
+  description:
+    "What the capsule may reach: nothing, what `allow` names, or every public address. Default: the service's, public unless the operator has set another.",
 });
 
 const allowMeaning =
@@ -73,7 +74,7 @@ export const NetworkState = Type.Object(
     ...fields,
     effective: Type.Object(
       {
-        egress: { ...EgressWord, description: "Always none in this release: nothing goes out." },
+        egress: { ...EgressWord, description: "At most the operator's ceiling." },
         allow: Type.Array(Type.String()),
         deny: Type.Array(Type.String()),
       },
@@ -87,9 +88,13 @@ export const NetworkState = Type.Object(
       bytes_in: Type.Integer(),
     }),
     recent: Type.Array(Decision, {
-      description: "Connections of the capsule, newest last. Always empty in this release.",
+      description:
+        "The last 100 different decisions about connections and names while the capsule runs, newest last; one that comes again moves to the end.",
     }),
-    unsupported: Type.Boolean({ description: "Whether the capsule has no way out, whatever its policy." }),
+    unsupported: Type.Boolean({
+      description:
+        "Whether the capsule has no way out, whatever its policy, as its machine was made before there was one.",
+    }),
   },
   { title: "NetworkState" },
 );

@@ -50,7 +50,7 @@ for (const view of views) {
       [`capsules/${capsule.id}/metrics`, "CPU, share of its vCPUs"],
       [`capsules/${capsule.id}/details`, "Status since"],
       [`capsules/${paused.id}/terminal`, "Resume this capsule"],
-      [`capsules/${paused.id}/network`, "In this version nothing goes out"],
+      [`capsules/${paused.id}/network`, "What a running capsule reaches"],
       ["capsules/cl-none/files", "This capsule does not exist"],
       ["templates", "built-in"],
       ["keys", "this session"],

@@ -79,7 +79,7 @@ test("the policy is edited in any status, and a refusal stands at its field", de
   await using visitor = await Visitor.at(capsule, "network", { viewport: { width: 390, height: 844 } });
   const { page } = visitor;
   await visitor.sees(`Cannot list the ports of capsule ${capsule.id}: it is paused, not running`);
-  await visitor.sees("In this version nothing goes out of the capsule, whatever stands above.");
+  await visitor.sees("What a running capsule reaches, and what is denied to it, is shown here.");
   await visitor.presses("Edit network");
   const dialog = page.getByRole("dialog");
   const field = (name: string) => dialog.getByLabel(name, { exact: true });
@@ -117,6 +117,34 @@ test("the policy is edited in any status, and a refusal stands at its field", de
   await chosen.waitFor();
   const { x, width } = (await chosen.boundingBox())!;
   assert.ok(x >= 0 && x + width <= 390, `the chosen tab is at ${x} to ${x + width} of 390 px`);
+});
+
+test("the last connections are listed, and a denied one is allowed by its button", deadline, async () => {
+  await using capsule = await service().capsule({ network: { egress: "none", deny: ["192.0.2.1"] } });
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const at = new Date().toISOString();
+  const recent = [
+    { at, verdict: "allowed", reason: "", host: "a.example", address: "1.2.3.4", port: 443, count: 1 },
+    { at, verdict: "denied", reason: "reserved", address: "10.0.0.1", port: 80, count: 1 },
+    { at, verdict: "denied", reason: "egress none", host: "db.example", port: 5432, count: 7 },
+  ];
+  await page.route(`**${capsule.path}/network`, async (route) => {
+    const response = await route.fetch();
+    const counters = { connections_open: 1, connections_total: 9, denied_total: 8, bytes_out: 2048, bytes_in: 1024 };
+    await route.fulfill({ response, json: { ...(await response.json()), recent, counters } });
+  });
+  await visitor.walksTo(`#/capsules/${capsule.id}/network`);
+  await visitor.sees("9 connections, 1 of them open, 8 denied; 2 KiB out, 1 KiB in");
+  const row = (text: string) => page.getByRole("row").filter({ hasText: text });
+  await row("a.example:443").getByText("1.2.3.4").waitFor();
+  await row("10.0.0.1:80").getByText("a reserved address").waitFor();
+  assert.equal(await row("10.0.0.1:80").getByRole("button").count(), 0);
+  assert.deepEqual(await inspect(page), []);
+  await row("db.example:5432").getByRole("button", { name: "Allow" }).press("Enter");
+  await visitor.sees("db.example:5432 is allowed.");
+  const { egress, allow, deny } = await networkOf(capsule);
+  assert.deepEqual([egress, allow, deny], ["allowlist", ["db.example:5432"], ["192.0.2.1"]]);
 });
 
 test("the ports of a guest that cannot list them are a sentence, and no error", deadline, async () => {

@@ -57,8 +57,9 @@ export function fakeService(options: FakeServiceOptions = {}) {
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
   });
-  const health: Services["health"] & { shortages: string[] } = {
+  const health: Services["health"] & { shortages: string[]; relay: "up" | "down" } = {
     shortages: [],
+    relay: "up",
     state: () => ({
       version: "0.0.0",
       accelerator: "tcg",
@@ -69,6 +70,7 @@ export function fakeService(options: FakeServiceOptions = {}) {
       pool: host.pool(),
       warm_processes: host.pool(),
     }),
+    network: () => ({ relay: health.relay, egress: "none" }),
     reasons: async () => health.shortages,
   };
   const addTeam = (name: string) =>

@@ -62,6 +62,8 @@ export class GuestPort implements AsyncDisposable {
     this.#socket = socket;
     socket.on("error", () => {});
     socket.on("close", () => this.open--);
-    createInterface({ input: socket }).on("line", (line) => this.heard.push(JSON.parse(line)));
+    const lines = createInterface({ input: socket });
+    lines.on("line", (line) => this.heard.push(JSON.parse(line)));
+    lines.on("error", () => {}); // the relay was killed
   }
 }

@@ -45,7 +45,9 @@ process.on("message", (message: ToRelay, socket?: Socket) => {
     ports.set(run, socket);
     socket.on("error", () => {});
     socket.resume();
-    createInterface({ input: socket }).on("line", (line) => obey(run, line));
+    const lines = createInterface({ input: socket });
+    lines.on("line", (line) => obey(run, line));
+    lines.on("error", () => {});
   }
   ports.get(run)?.write(`${JSON.stringify({ ...message, settings })}\n`);
   if (message.kind === "policy") send({ kind: "applied", seq: message.seq });

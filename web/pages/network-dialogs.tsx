@@ -22,6 +22,14 @@ export async function setPublic(dashboard: Dashboard, id: string, port: number, 
   await replaceNetwork(dashboard, id, { egress, allow, deny, publicPorts: changed, hostHeader });
 }
 
+/** Adds an entry to `allow`, and nothing else. Where the policy let nothing out, it lets out what `allow` names. */
+export async function allowEntry(dashboard: Dashboard, id: string, entry: string): Promise<void> {
+  const { egress, allow, deny, publicPorts, hostHeader } = await dashboard.client.capsule(id).network();
+  const entries = allow.includes(entry) ? allow : [...allow, entry];
+  const opened = egress === "none" ? "allowlist" : egress;
+  await replaceNetwork(dashboard, id, { egress: opened, allow: entries, deny, publicPorts, hostHeader });
+}
+
 interface PublicDialogProps {
   id: string;
   port: number;

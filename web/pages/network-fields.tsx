@@ -29,7 +29,7 @@ export function EgressField({ chosen, hasDefault = false, onChange }: EgressFiel
     <Field
       label="Reaches on the internet"
       path="network.egress"
-      hint="Kept for a later version: in this one nothing goes out, whatever is chosen."
+      hint="Private addresses stay shut, unless the operator grants them. A change holds at once."
     >
       {(ties) => (
         <select {...ties} value={chosen} onChange={(event) => onChange(event.currentTarget.value as Egress | "")}>

@@ -1,35 +1,52 @@
-/** The network of a capsule: the ports of its servers, and its policy. */
+/** The network of a capsule: the ports of its servers, its policy, and its last connections. */
 import { useState } from "preact/hooks";
-import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import type { CapsuleInfo, NetworkState } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
-import { useQuery } from "../parts/query.ts";
+import { Skeleton } from "../parts/page.tsx";
+import { useQuery, useRereading } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
+import { size } from "../state/format.ts";
+import { ConnectionTable } from "./connection-table.tsx";
 import { NetworkDialog } from "./network-dialogs.tsx";
 import { egressWords } from "./network-fields.tsx";
 import { PortTable } from "./port-table.tsx";
 import { RequireRunning } from "./require-running.tsx";
 
+/** From one answer to the next request. */
+const rereadMs = 2_000;
+
 export function NetworkTab({ capsule }: { capsule: CapsuleInfo }) {
   const [isEditing, setEditing] = useState(false);
+  const { client } = useDashboard();
+  const { id, network, status } = capsule;
+  const query = useQuery(() => client.capsule(id).network(), [id, status, JSON.stringify(network)]);
+  useRereading(query, rereadMs);
+  const { value: state, problem } = query;
   return (
     <>
       <h2>Ports</h2>
       <RequireRunning capsule={capsule} action="portList" render={() => <PortTable capsule={capsule} />} />
       <h2>Policy</h2>
-      <Policy capsule={capsule} />
+      <Policy capsule={capsule} state={state} problem={problem} />
       <Button hint="Replaces it, in every status" onPress={() => setEditing(true)}>
         Edit network
       </Button>
+      <h2>Connections</h2>
+      {state === undefined ? <Skeleton rows={2} /> : <ConnectionTable capsule={capsule} state={state} />}
       {isEditing && <NetworkDialog capsule={capsule} onClose={() => setEditing(false)} />}
     </>
   );
 }
 
-/** The policy as the service keeps it, and the part of it that holds. */
-function Policy({ capsule }: { capsule: CapsuleInfo }) {
-  const { client } = useDashboard();
-  const { id, network } = capsule;
-  const { value: state, problem } = useQuery(() => client.capsule(id).network(), [id, JSON.stringify(network)]);
+interface PolicyProps {
+  capsule: CapsuleInfo;
+  /** Undefined: not known yet. */
+  state: NetworkState | undefined;
+  problem: string | undefined;
+}
+
+/** The policy as the service keeps it, the part of it that holds, and what it has let through. */
+function Policy({ capsule: { network }, state, problem }: PolicyProps) {
   const { egress, allow, deny, publicPorts, hostHeader } = network;
   return (
     <dl class="panel details">
@@ -44,16 +61,23 @@ function Policy({ capsule }: { capsule: CapsuleInfo }) {
       <dt>Host header</dt>
       <dd class={hostHeader === null ? undefined : "mono"}>{hostHeader ?? <span class="muted">the client's</span>}</dd>
       <dt>In effect</dt>
-      <dd>
-        {problem ??
-          (state === undefined
-            ? "…"
-            : state.effective.egress === "none"
-              ? "In this version nothing goes out of the capsule, whatever stands above."
-              : egressWords[state.effective.egress])}
-      </dd>
+      <dd>{problem ?? (state === undefined ? "…" : effectWords(state))}</dd>
+      <dt>So far</dt>
+      <dd>{state === undefined ? "…" : counterWords(state)}</dd>
     </dl>
   );
+}
+
+function effectWords({ effective, unsupported }: NetworkState): string {
+  if (unsupported)
+    return "Nothing goes out: this capsule was made before there was a network. Stop and start it, or make its template anew.";
+  return egressWords[effective.egress];
+}
+
+function counterWords({ counters }: NetworkState): string {
+  const { connectionsOpen, connectionsTotal, deniedTotal, bytesOut, bytesIn } = counters;
+  const moved = `${size(bytesOut)} out, ${size(bytesIn)} in`;
+  return `${connectionsTotal} connections, ${connectionsOpen} of them open, ${deniedTotal} denied; ${moved}`;
 }
 
 function Entries({ name, entries }: { name: string; entries: readonly string[] }) {

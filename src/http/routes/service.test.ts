@@ -22,7 +22,7 @@ describe("GET /healthz", () => {
       capsules: { pending: 0, starting: 0, running: 1, paused: 1, stopped: 0, error: 0 },
       pool: { ready: 0, target: 0 },
       warm_processes: { ready: 0, target: 0 },
-      network: { port_domain: "localhost" },
+      network: { relay: "up", egress: "none", port_domain: "localhost" },
     });
   });
 

@@ -19,7 +19,7 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
       const isKnown = isLocal(request) || authentication.hasKey(request);
       const reasons = await health.reasons();
       const ready = reasons.length === 0;
-      const network = { port_domain: portDomain };
+      const network = { ...health.network(), port_domain: portDomain };
       const body = isKnown ? { ready, creates: ready, reasons, ...health.state(), network } : { ready };
       return reply.code(ready ? 200 : 503).send(body);
     },
