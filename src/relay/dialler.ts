@@ -22,6 +22,7 @@ export interface Upstream {
   readonly address: number;
   /** Bytes given to `write` that the kernel has not taken. */
   readonly unwrittenBytes: number;
+  /** Nothing is read before `resume`. */
   receive(receiver: Receiver): void;
   /** `taken` is called when the kernel has the bytes, which must not change before. */
   write(bytes: Uint8Array, taken: () => void): void;
@@ -109,34 +110,23 @@ class TcpConnection implements Upstream {
   readonly address: number;
   readonly socket: Socket;
   #receiver: Receiver | undefined;
-  /** Read before there was a receiver. */
-  #early: Buffer | undefined;
   #hasError = false;
-  #hasEnded = false;
 
   constructor(address: number, port: number) {
     this.address = address;
     this.socket = new Socket({
       allowHalfOpen: true,
-      onread: { buffer: shared, callback: (bytes) => this.#read(shared.subarray(0, bytes)) },
+      onread: { buffer: shared, callback: (bytes) => this.#receiver!.data(shared.subarray(0, bytes)) },
     } as SocketConstructorOpts);
-    this.socket.once("end", () => {
-      this.#hasEnded = true;
-      this.#receiver?.ended();
-    });
+    this.socket.once("end", () => this.#receiver?.ended());
     this.socket.on("error", () => {
       this.#hasError = true;
     });
     this.socket.once("close", () => this.#receiver?.closed(this.#hasError));
+    this.socket.pause();
     this.socket.setNoDelay(true);
     this.socket.setKeepAlive(true, keepAliveMs);
     this.socket.connect({ host: addressText(address), port, family: 4 });
-  }
-
-  #read(bytes: Buffer): boolean {
-    if (this.#receiver !== undefined) return this.#receiver.data(bytes);
-    this.#early = Buffer.from(bytes);
-    return false;
   }
 
   get isToOwnAddress(): boolean {
@@ -149,11 +139,7 @@ class TcpConnection implements Upstream {
 
   receive(receiver: Receiver): void {
     this.#receiver = receiver;
-    const mayReadOn = this.#early === undefined || receiver.data(this.#early);
-    this.#early = undefined;
-    if (this.#hasEnded) receiver.ended();
     if (this.socket.destroyed) receiver.closed(this.#hasError);
-    else if (mayReadOn) this.socket.resume();
   }
 
   write(bytes: Uint8Array, taken: () => void): void {

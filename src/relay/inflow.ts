@@ -38,6 +38,7 @@ export class Inflow implements Receiver {
 
   begin(): void {
     this.#upstream.receive(this);
+    this.resume();
   }
 
   data(bytes: Buffer): boolean {

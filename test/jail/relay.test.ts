@@ -113,7 +113,7 @@ describe("in the relay's place", () => {
   const calls = ["tcp socket", "udp socket", "ipv6 socket", "route socket", "bind the route socket"];
   test("other families of sockets, listening, and processes are refused", async () => {
     const program = join(folder, "relay-probe");
-    execFileSync("gcc", ["-static", "-O1", "-o", program, join(import.meta.dirname, "relay-probe.c")]);
+    execFileSync("cc", ["-static", "-O1", "-o", program, join(import.meta.dirname, "relay-probe.c")]);
     const source = { readOnly: [program], writable: [], deviceNodes: [], folder: "/", hasNetwork: true };
     const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
     const child = await jail.startChild([program], { ...source, limits });

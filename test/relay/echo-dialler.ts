@@ -9,11 +9,15 @@ export class EchoDialler implements Dialler {
   readonly ends: ("end" | "reset")[] = [];
   failure: DialFailure | undefined;
   greeting = "";
+  /** False: connections made meanwhile take nothing. */
+  takes = true;
+  /** Bytes that the relay has read of all connections. */
+  read = 0;
 
   async dial(addresses: readonly number[], port: number, { isGranted }: DialOptions): Promise<Dialled> {
     this.dialled.push(`${addresses.map(addressText).join(",")}:${port}${isGranted ? " granted" : ""}`);
     if (this.failure !== undefined) return { failure: this.failure };
-    return { upstream: new Echo(addresses[0]!, this.greeting, this.ends) };
+    return { upstream: new Echo(addresses[0]!, this, this.ends) };
   }
 }
 
@@ -21,24 +25,28 @@ class Echo implements Upstream {
   readonly address: number;
   readonly unwrittenBytes = 0;
   readonly #ends: ("end" | "reset")[];
+  readonly #dialler: EchoDialler;
+  readonly #takes: boolean;
   #waiting: Buffer[];
   #receiver: Receiver | undefined;
-  #mayRead = true;
+  #mayRead = false;
   #isEnding = false;
   #isClosed = false;
 
-  constructor(address: number, greeting: string, ends: ("end" | "reset")[]) {
+  constructor(address: number, dialler: EchoDialler, ends: ("end" | "reset")[]) {
     this.address = address;
-    this.#waiting = greeting === "" ? [] : [Buffer.from(greeting)];
+    this.#dialler = dialler;
+    this.#takes = dialler.takes;
+    this.#waiting = dialler.greeting === "" ? [] : [Buffer.from(dialler.greeting)];
     this.#ends = ends;
   }
 
   receive(receiver: Receiver): void {
     this.#receiver = receiver;
-    this.#pass();
   }
 
   write(bytes: Uint8Array, taken: () => void): void {
+    if (!this.#takes) return;
     this.#waiting.push(Buffer.from(bytes));
     queueMicrotask(() => {
       taken();
@@ -68,8 +76,11 @@ class Echo implements Upstream {
   }
 
   #pass(): void {
-    while (this.#mayRead && !this.#isClosed && this.#receiver !== undefined && this.#waiting.length > 0)
-      this.#mayRead = this.#receiver.data(this.#waiting.shift()!);
+    while (this.#mayRead && !this.#isClosed && this.#receiver !== undefined && this.#waiting.length > 0) {
+      const bytes = this.#waiting.shift()!;
+      this.#dialler.read += bytes.length;
+      this.#mayRead = this.#receiver.data(bytes);
+    }
     if (!this.#isEnding || this.#isClosed || this.#waiting.length > 0 || this.#receiver === undefined) return;
     this.#receiver.ended();
     this.#close();

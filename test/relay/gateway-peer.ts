@@ -5,7 +5,7 @@ import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
-import { encodeFrame, FrameParser, FrameType } from "../../src/agent/frames.ts";
+import { encodeFrame, FrameParser, FrameType, maxPayloadBytes } from "../../src/agent/frames.ts";
 import { decodeCount, decodeFail, emptyRecord, endRecord, windowRecord } from "../../src/agent/protocol.ts";
 import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
 import { rangeOf } from "../../src/network/destinations.ts";
@@ -37,12 +37,16 @@ export class PeerStream extends Duplex {
   override _read(): void {}
 
   override _write(chunk: Buffer, _: string, done: () => void): void {
-    const part = chunk.subarray(0, this.#credit);
-    if (part.length > 0) this.#peer.frame(FrameType.DATA, this.id, part);
-    this.#credit -= part.length;
-    this.#sent += part.length;
-    if (part.length === chunk.length) done();
-    else this.#waiting = () => this._write(chunk.subarray(part.length), _, done);
+    let at = 0;
+    while (at < chunk.length && this.#credit > 0) {
+      const part = chunk.subarray(at, at + Math.min(this.#credit, maxPayloadBytes));
+      this.#peer.frame(FrameType.DATA, this.id, part);
+      this.#credit -= part.length;
+      this.#sent += part.length;
+      at += part.length;
+    }
+    if (at === chunk.length) done();
+    else this.#waiting = () => this._write(chunk.subarray(at), _, done);
   }
 
   override _final(done: () => void): void {
@@ -60,10 +64,12 @@ export class PeerStream extends Duplex {
   received(type: number, payload: Buffer): void {
     if (type === FrameType.DATA) {
       this.push(Buffer.from(payload));
-      this.#peer.frame(FrameType.WINDOW, this.id, windowRecord(payload.length));
+      if (this.#peer.grants) this.#peer.frame(FrameType.WINDOW, this.id, windowRecord(payload.length));
     } else if (type === FrameType.END) this.push(null);
     else if (type === FrameType.WINDOW) {
-      this.#credit += decodeCount(payload);
+      const credit = decodeCount(payload);
+      this.#peer.windows.push({ stream: this.id, credit });
+      this.#credit += credit;
       const waiting = this.#waiting;
       this.#waiting = undefined;
       waiting?.();
@@ -97,6 +103,10 @@ export class GatewayPeer {
   readonly #opening = new Map<number, (answer: PeerStream | string) => void>();
   readonly #asking = new Map<number, (answer: PeerAnswer | string) => void>();
   readonly streams = new Map<number, PeerStream>();
+  /** Credit that the relay has given. */
+  readonly windows: { stream: number; credit: number }[] = [];
+  /** False: nothing that arrives is credited. */
+  grants = true;
   /** The number of HELLOs so far. */
   hellos = 0;
   readonly #inStep: (() => void)[] = [];

@@ -31,7 +31,19 @@ const stages: Stage[] = [
   { groups: ["unit"], atOnce: 2 * cores },
   {
     groups: [
-      ...["conformance", "faults", "browser", "clients", "sdk", "operations", "cli", "jail", "terminal", "fuzz"],
+      ...[
+        "conformance",
+        "faults",
+        "browser",
+        "clients",
+        "sdk",
+        "operations",
+        "cli",
+        "jail",
+        "network",
+        "terminal",
+        "fuzz",
+      ],
       ...["teams", "soak", "guides"],
     ],
     atOnce: cores + 1,

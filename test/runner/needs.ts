@@ -19,7 +19,10 @@ const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
   { need: "machine", path: /^test\/machine\/machine\.ts$/ },
   { need: "rust", path: /^test\/operations\/release-before\.ts$/ },
   { need: "tmux", path: /^test\/terminal\/emulator\.ts$/ },
-  { need: "vm", path: /^(src\/(vmm|host)|guest\/image|test\/(server\.ts$|small-disk\.ts$|faults|jail|operations))/ },
+  {
+    need: "vm",
+    path: /^(src\/(vmm|host)|guest\/image|test\/(server\.ts$|small-disk\.ts$|faults|jail|network|operations))/,
+  },
 ];
 
 export function needsOf(files: readonly string[]): Need[] {

@@ -29,7 +29,7 @@ test("without words the usual groups run, with `all` every one, and a stage's fi
   assert.deepEqual(groupsOf([]), usualGroups);
   assert.deepEqual(
     groupsOf([]).toSorted(),
-    "agent browser cli clients conformance jail sdk teams terminal unit".split(" "),
+    "agent browser cli clients conformance jail network sdk teams terminal unit".split(" "),
   );
   assert.deepEqual(groupsOf(["all"]), groupNames);
   assert.deepEqual(groupsOf(["jail", "unit"]), ["unit", "jail"]);

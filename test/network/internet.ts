@@ -1,0 +1,86 @@
+/**
+ * An internet in a network namespace of its own, behind a veth pair: servers at public-looking addresses, a printer in 10/8, metadata of
+ * a cloud, and DNS. It tells what has arrived at its listeners. For a process that is root of its network namespace (inside.ts).
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** Addresses of the world. */
+export const world = {
+  machine: "8.8.1.2",
+  router: "8.8.1.1",
+  dns: "9.9.9.9",
+  a: "9.9.9.10",
+  b: "9.9.9.11",
+  printer: "10.0.0.5",
+  metadata: "169.254.169.254",
+} as const;
+
+/** A network without a route. */
+export const unroutedAddress = "7.7.7.7";
+
+export type Told =
+  | { kind: "up" }
+  | { kind: "ready" }
+  /** `address:port` of each connection, and names with their types of each question, since the last one. */
+  | { kind: "arrived"; connections: string[]; questions: string[]; resets: number };
+
+const ip = (...args: string[]) => execFileSync("ip", args, { stdio: ["ignore", "ignore", "inherit"] });
+
+export class Internet implements AsyncDisposable {
+  /** The certificate of a.example and b.example, which signs itself. */
+  readonly certificate: string;
+  readonly #servers: ChildProcess;
+  readonly #folder: string;
+
+  private constructor(servers: ChildProcess, folder: string) {
+    this.#servers = servers;
+    this.#folder = folder;
+    this.certificate = readFileSync(join(folder, "cert.pem"), "utf8");
+  }
+
+  static async open(): Promise<Internet> {
+    const folder = mkdtempSync(join(tmpdir(), "internet-"));
+    const files = ["-keyout", join(folder, "key.pem"), "-out", join(folder, "cert.pem")];
+    const names = ["-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example,DNS:b.example,DNS:*.a.example"];
+    const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
+    execFileSync("openssl", ["req", ...kind, ...names, ...files], { stdio: "pipe" });
+    const program = join(import.meta.dirname, "internet-servers.ts");
+    const servers = spawn("unshare", ["--net", process.execPath, program, folder], {
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+    });
+    await told(servers, "up");
+    ip("link", "set", "lo", "up");
+    ip("link", "add", "out0", "type", "veth", "peer", "name", "in0", "netns", String(servers.pid));
+    ip("address", "add", `${world.machine}/24`, "dev", "out0");
+    ip("link", "set", "out0", "up");
+    ip("route", "add", "unreachable", `${unroutedAddress}/32`);
+    ip("route", "add", "default", "via", world.router);
+    servers.send("go");
+    await told(servers, "ready");
+    return new Internet(servers, folder);
+  }
+
+  /** Since the last call. */
+  async arrived(): Promise<Extract<Told, { kind: "arrived" }>> {
+    this.#servers.send("arrived");
+    return await told(this.#servers, "arrived");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const ended = once(this.#servers, "exit");
+    this.#servers.disconnect();
+    await ended;
+    rmSync(this.#folder, { recursive: true });
+  }
+}
+
+async function told<K extends Told["kind"]>(servers: ChildProcess, kind: K): Promise<Extract<Told, { kind: K }>> {
+  for (;;) {
+    const [message] = (await once(servers, "message")) as [Told];
+    if (message.kind === kind) return message as Extract<Told, { kind: K }>;
+  }
+}
