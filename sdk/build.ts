@@ -56,6 +56,7 @@ export function pack(folder: string, tarball: string): void {
 
 function about(): object {
   const { version, license } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8"));
+  const types = `./${entry.replace(/js$/, "d.ts")}`;
   return {
     name: "capsule-sdk",
     version,
@@ -66,7 +67,9 @@ function about(): object {
     sideEffects: false,
     engines: { node: ">=20" },
     bin: { capsule: `./${program}` },
-    exports: { ".": { types: `./${entry.replace(/js$/, "d.ts")}`, default: `./${entry}` } },
+    // Tools without exports, such as TypeScript's resolution node10, read these.
+    ...{ main: `./${entry}`, types },
+    exports: { ".": { types, default: `./${entry}` } },
   };
 }
 

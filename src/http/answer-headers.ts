@@ -24,6 +24,10 @@ const described = {
     description: "Seconds after which the same request may succeed.",
     schema: { type: "integer", minimum: 0 },
   },
+  "WWW-Authenticate": {
+    description: "The scheme in which a key may be sent, besides X-API-Key.",
+    schema: { type: "string", const: "Bearer" },
+  },
   "X-Next-Cursor": {
     description: "For `cursor` of the next page; missing on the last one.",
     schema: { type: "string" },
@@ -110,7 +114,7 @@ export function answersBesides(error: Json): Json {
   return {
     NoOperation: {
       description: "Any other path or method: 400, 401, 404, 405 (with Allow) or 429.",
-      headers: answerHeaders(["Allow", "Retry-After"]),
+      headers: answerHeaders(["Allow", "Retry-After", "WWW-Authenticate"]),
       content,
     },
     Options: { description: "OPTIONS of any path: 204.", headers: answerHeaders(["Allow"]) },

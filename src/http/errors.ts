@@ -31,6 +31,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   reply.removeHeader(ignoredFieldsHeader);
   const retryAfter = retryAfterOf(error);
   if (retryAfter !== undefined) reply.header("retry-after", retryAfter);
+  if (error.code === "unauthorized") reply.header("www-authenticate", "Bearer"); // for which browsers ask nobody
   if (isUploading(request.raw) || isAwaitingContinue(request.raw)) reply.raw.shouldKeepAlive = false;
   // Only a refused upgrade, an upload that was refused half-way and a missing 100 close their connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");

@@ -25,6 +25,7 @@ describe("order of checks", () => {
         const reply = await api.call(method, `/v1/capsules/${unknownId}${suffix}`, { ...body, key });
         assert.equal(reply.status, 401);
         assert.equal(reply.json.error.code, "unauthorized");
+        assert.equal(reply.headers["www-authenticate"], "Bearer");
       }
     });
 

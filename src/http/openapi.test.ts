@@ -63,6 +63,14 @@ describe("the OpenAPI document", () => {
     for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
   });
 
+  test("names a server, for readers that need one", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    assert.deepEqual(
+      json.servers.map(({ url }: { url: string }) => url),
+      ["/"],
+    );
+  });
+
   test("lists every error code, and marks optional bodies", async () => {
     const { json } = await new Api().call("GET", "/openapi.json");
     const { Error: error } = json.components.schemas;

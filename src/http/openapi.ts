@@ -33,6 +33,7 @@ export function describeApi(app: App, version: string): void {
     openapi: {
       openapi: "3.1.0",
       info: { title: "Capsule", version, description: apiGuide },
+      servers: [{ url: "/", description: "The server that has this document." }],
       tags: chapters.map((name) => ({ name })),
       components: {
         securitySchemes: {
@@ -111,6 +112,7 @@ function marked(names: readonly AnswerHeader[]): Json {
 
 /** Headers of refusals, by status. */
 const refusalHeaders: Record<number, AnswerHeader[]> = {
+  401: ["WWW-Authenticate"],
   416: ["Content-Range"],
   429: ["Retry-After"],
   503: ["Retry-After"],

@@ -38,6 +38,7 @@ test("it contains the SDK and two modules of src/wire without imports, and impor
   assert.doesNotMatch(program, /fastify|qemu|node:sqlite|typebox/, "the command line comes without the server");
   const about = JSON.parse(readFileSync(join(project.installed, "package.json"), "utf8"));
   assert.equal(about.dependencies, undefined);
+  assert.deepEqual(about.exports["."], { types: about.types, default: about.main });
 });
 
 test("beside the code it has its guide, its program and the text of the licence that it names", () => {
