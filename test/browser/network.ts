@@ -78,7 +78,7 @@ test("the policy is edited in any status, and a refusal stands at its field", de
   await capsule.pause();
   await using visitor = await Visitor.at(capsule, "network", { viewport: { width: 390, height: 844 } });
   const { page } = visitor;
-  await visitor.sees(`Cannot list the ports of capsule ${capsule.id}: it is paused, not running`);
+  await visitor.sees("This capsule is paused");
   await visitor.sees("What a running capsule reaches, and what is denied to it, is shown here.");
   await visitor.presses("Edit network");
   const dialog = page.getByRole("dialog");
