@@ -26,6 +26,7 @@ export interface RunShared {
   turns: Turns;
   held: ByteBudget;
   windows: ByteBudget;
+  unwritten: ByteBudget;
   /** Open connections of each team. */
   teamConnections: Map<string, number>;
   countName: (rcode: number) => void;
@@ -66,7 +67,8 @@ export class CapsuleRun implements PortOwner {
     this.#nameRate = new Rate(nameRateOf(shared.limits()));
     this.#names = this.#newNames();
     this.#ofConnections = this.#sharedOfConnections();
-    this.#port = new Port(socket, { share: this.#share, owner: this, windows: this.#windows });
+    const { unwritten } = shared;
+    this.#port = new Port(socket, { share: this.#share, owner: this, windows: this.#windows, unwritten });
   }
 
   get connectionsOpen(): number {

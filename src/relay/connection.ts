@@ -143,7 +143,7 @@ export class Connection implements StreamSink {
     if (known !== undefined) return known;
     const asked = await Promise.all(
       listedNames(rules(), this.#port).map(async (name) =>
-        (await names.resolve(name)).includes(address) ? name : undefined,
+        (await names.resolveWithin(name)).includes(address) ? name : undefined,
       ),
     );
     return asked.find((name) => name !== undefined && isListedName(rules(), name, this.#port));

@@ -65,6 +65,7 @@ export class TcpDialler implements Dialler {
     const { promise, resolve } = Promise.withResolvers<Dialled>();
     const failures: DialFailure[] = [];
     const dialling = new Set<TcpConnection>();
+    let isSettled = false;
     for (const address of chosen) {
       const each = new TcpConnection(address, port);
       dialling.add(each);
@@ -73,9 +74,13 @@ export class TcpDialler implements Dialler {
       const settle = (failure: DialFailure | undefined) => {
         dialling.delete(each);
         const found = failure ?? (!isGranted && each.isToOwnAddress ? "own address" : undefined);
-        if (found === undefined) return resolve({ upstream: each });
+        if (found === undefined && !isSettled) {
+          isSettled = true;
+          resolve({ upstream: each });
+          return;
+        }
         each.socket.destroy();
-        failures.push(found);
+        if (found !== undefined) failures.push(found);
         if (dialling.size === 0) resolve({ failure: worstOf(failures) });
       };
       each.socket.once("connect", () => settle(undefined));

@@ -65,6 +65,16 @@ export class Names {
     return "found" in resolved ? resolved.found.map(({ address }) => address) : [];
   }
 
+  /** The same within the limits of questions; none where there is no place for one more. */
+  async resolveWithin(name: string): Promise<number[]> {
+    if (!this.#options.begin()) return [];
+    try {
+      return await this.resolve(name);
+    } finally {
+      this.#options.end();
+    }
+  }
+
   #withoutAsking(name: string, type: number): Answer | undefined {
     const { rules, operator, note } = this.#options;
     if (name === "localhost") return this.#own(type, hostLoopback);

@@ -121,11 +121,9 @@ describe("a gateway that is odd within the rules", () => {
     await using _ = relay;
     await bad.peer.connected("9.9.9.9", 22);
     await new Promise((resolve) => setTimeout(resolve, 1_000)); // a HELLO is repeated once a second at most
-    bad.peer.begin();
+    for (const _ of [1, 2]) bad.peer.begin();
     await bad.peer.inStep(2);
     assert.deepEqual(dialler.ends, ["reset"]);
-    await echoes(bad.peer);
-    bad.peer.begin();
     await echoes(bad.peer);
     assert.equal(bad.peer.hellos, 2);
   });

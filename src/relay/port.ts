@@ -28,8 +28,12 @@ const scannedMaxBytes = 64 << 20;
 const parsedAtOnce = 4_096;
 /** Unwritten bytes above which no more data is written. */
 const congestionBytes = 262_144;
+/** The same, while the ports of all capsules have too many: as many as a socket announces the end of. */
+const leastCongestionBytes = 65_536;
 /** Unwritten bytes of a gateway that sends requests and reads no answers. */
-const unwrittenMaxBytes = 32 << 20;
+const unwrittenMaxBytes = 8 << 20;
+/** The same, while the ports of all capsules have too many. */
+const unwrittenSharedBytes = 1 << 20;
 /** Bytes of frames without an effect beyond what a closed stream explains. */
 const ignoredMaxBytes = 1 << 20;
 /** A frame that crosses the one that closed its stream. */
@@ -46,8 +50,18 @@ export interface PortOwner {
   lost(why: string): void;
 }
 
+export interface PortOptions {
+  share: Share;
+  owner: PortOwner;
+  windows: ByteBudget;
+  /** Bytes that the gateways of all capsules have not read. */
+  unwritten: ByteBudget;
+}
+
 export class Port implements StreamPort {
   readonly windows: ByteBudget;
+  readonly #unwritten: ByteBudget;
+  #unwrittenBytes = 0;
   readonly #socket: Socket;
   readonly #share: Share;
   readonly #owner: PortOwner;
@@ -67,11 +81,12 @@ export class Port implements StreamPort {
   #isClosed = false;
   readonly #resume = () => this.#parseOn();
 
-  constructor(socket: Socket, { share, owner, windows }: { share: Share; owner: PortOwner; windows: ByteBudget }) {
+  constructor(socket: Socket, { share, owner, windows, unwritten }: PortOptions) {
     this.#socket = socket;
     this.#share = share;
     this.#owner = owner;
     this.windows = windows;
+    this.#unwritten = unwritten;
     socket.on("data", (chunk: Buffer) => this.#read(chunk));
     socket.on("drain", () => this.#pump());
     socket.on("error", () => {}); // followed by "close"
@@ -86,13 +101,15 @@ export class Port implements StreamPort {
     clearTimeout(this.#repeat);
     this.#parser?.stop();
     this.#closeStreams();
+    this.#unwritten.free(this.#unwrittenBytes);
+    this.#unwrittenBytes = 0;
     this.#socket.destroy();
   }
 
   // ---- For its streams
 
   get isCongested(): boolean {
-    return this.#socket.writableLength > congestionBytes;
+    return this.#unwrittenBytes > (this.#unwritten.isFull ? leastCongestionBytes : congestionBytes);
   }
 
   control(type: number, stream: number, payload: Uint8Array): void {
@@ -118,6 +135,7 @@ export class Port implements StreamPort {
   }
 
   #pump(): void {
+    this.#countUnwritten();
     const blocked = [...this.#blocked];
     this.#blocked.clear();
     for (const stream of blocked) stream.pump();
@@ -134,7 +152,15 @@ export class Port implements StreamPort {
       });
     }
     this.#socket.write(bytes);
-    if (this.#socket.writableLength > unwrittenMaxBytes) this.#end("the gateway does not read");
+    this.#countUnwritten();
+    const maxBytes = this.#unwritten.isFull ? unwrittenSharedBytes : unwrittenMaxBytes;
+    if (this.#unwrittenBytes > maxBytes) this.#end("the gateway does not read");
+  }
+
+  #countUnwritten(): void {
+    if (this.#isClosed) return;
+    this.#unwritten.add(this.#socket.writableLength - this.#unwrittenBytes);
+    this.#unwrittenBytes = this.#socket.writableLength;
   }
 
   // ---- Getting in step

@@ -25,10 +25,11 @@ export interface Resolver {
 }
 
 export class HostResolver implements Resolver {
-  readonly #dns = new dns.Resolver({ timeout: tryMs, tries, maxTimeout: tryMs });
+  readonly #dns: dns.Resolver;
 
   /** `servers`: addresses, with `:port` or without. */
-  constructor(servers: readonly string[]) {
+  constructor(servers: readonly string[], timeout = tryMs) {
+    this.#dns = new dns.Resolver({ timeout, tries, maxTimeout: timeout });
     if (servers.length > 0) this.#dns.setServers(servers);
   }
 

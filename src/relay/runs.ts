@@ -12,7 +12,9 @@ import { HostResolver, type Resolver } from "./resolver.ts";
 import { Turns } from "./turns.ts";
 
 /** Bytes that the relay holds for all capsules, in each direction. */
-const heldOfAllBytes = 256 << 20;
+const heldOfAllBytes = 192 << 20;
+/** Bytes for all gateways that have not been read. */
+const unwrittenOfAllBytes = 128 << 20;
 const countsEveryMs = 1_000;
 
 /** Until the service has sent its settings, nothing is permitted. */
@@ -64,6 +66,7 @@ export class Runs {
       turns: new Turns(),
       held: new ByteBudget(heldOfAllBytes),
       windows: new ByteBudget(heldOfAllBytes),
+      unwritten: new ByteBudget(unwrittenOfAllBytes),
       teamConnections: new Map(),
       countName: (rcode) => {
         const name = rcodeNames[rcode] ?? "other";
