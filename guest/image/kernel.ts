@@ -13,7 +13,7 @@ import { runProgram } from "./program.ts";
 const metapackage = "linux-image-cloud-amd64";
 
 /** In loading order. A driver that is built into the kernel is left out. */
-const drivers = ["virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "virtio_console"];
+const drivers = ["virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "virtio_console", "tun"];
 
 export interface Kernel {
   /** Inputs' key. */

@@ -15,7 +15,7 @@ const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
   { need: "cc", text: /execFileSync\("cc"/ },
   { need: "chromium", path: /^test\/browser\// },
   { need: "clients", path: /^test\/clients\// },
-  { need: "image", path: /^test\/(server|machine\/machine|operations\/bare-root)\.ts$/ },
+  { need: "image", path: /^test\/(server|machine\/machine|operations\/bare-root|network\/network-vm)\.ts$/ },
   { need: "machine", path: /^test\/machine\/machine\.ts$/ },
   { need: "rust", path: /^test\/operations\/release-before\.ts$/ },
   { need: "tmux", path: /^test\/terminal\/emulator\.ts$/ },

@@ -18,7 +18,7 @@ const FILE: &str = "/root/file";
 const CHUNK_BYTES: usize = 65_536;
 
 fn main() {
-    let mut port = Port(File::from(blocking(boot::boot())));
+    let mut port = Port(File::from(blocking(boot::boot().agent)));
     loop {
         if let Err(error) = serve(&mut port) {
             eprintln!("dumb-pipe: {error}");

@@ -12,6 +12,7 @@ use crate::effects::Effect;
 use crate::epoll::{Epoll, Readiness, Source};
 use crate::frames::Parser;
 use crate::freezer::Freezer;
+use crate::gateway::process::GatewayProcess;
 use crate::halt::{self, Halt, Stop};
 use crate::options::{Mode, Options};
 use crate::orphans::Orphans;
@@ -49,6 +50,8 @@ pub struct Agent {
     /// Asked for by the host, and under way.
     stop: Option<Stop>,
     halt: Option<Halt>,
+    /// In a VM with a network.
+    gateway: Option<GatewayProcess>,
 }
 
 impl Agent {
@@ -96,7 +99,32 @@ impl Agent {
             is_host_timer_armed: false,
             stop: None,
             halt: None,
+            gateway: None,
         })
+    }
+
+    pub fn keep(&mut self, gateway: GatewayProcess) {
+        self.dispatcher.supervisor().spare(gateway.pid());
+        self.gateway = Some(gateway);
+    }
+
+    /// Before its end is reaped with all others.
+    fn look_after_gateway(&mut self) {
+        let pause_ms = self.gateway.as_mut().and_then(GatewayProcess::look);
+        if let Some(pause_ms) = pause_ms {
+            self.dispatcher.supervisor().spare(None);
+            self.timers.after_ms(pause_ms, Due::Gateway);
+        }
+    }
+
+    fn restart_gateway(&mut self) {
+        let Some(gateway) = self.gateway.as_mut().filter(|_| self.stop.is_none()) else {
+            return;
+        };
+        if let Some(pause_ms) = gateway.restart() {
+            self.timers.after_ms(pause_ms, Due::Gateway);
+        }
+        self.dispatcher.supervisor().spare(gateway.pid());
     }
 
     /// Serves until a signal ends it.
@@ -113,6 +141,7 @@ impl Agent {
                 match due {
                     Due::Host => self.poll_host(),
                     Due::Halt => self.continue_stop(),
+                    Due::Gateway => self.restart_gateway(),
                     due => self.dispatcher.handle_due(due),
                 }
             }
@@ -168,6 +197,7 @@ impl Agent {
         let received = self.signals.read();
         self.halt = received.halt.or(self.halt);
         if received.has_children {
+            self.look_after_gateway();
             self.dispatcher.reap();
             self.end_stop();
         }

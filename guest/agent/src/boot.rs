@@ -7,10 +7,11 @@
 //! There is no shell and no second program: this one keeps running out of the initramfs, whose files it deletes. Every
 //! wait has a deadline. A failure prints one line on the console and powers the machine off.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use crate::gateway::packet;
 use crate::halt::{self, Halt};
 use crate::mounts;
 use crate::sys::{self, check, context, monotonic_ns, sleep_ms};
@@ -18,6 +19,7 @@ use crate::sys::{self, check, context, monotonic_ns, sleep_ms};
 const DISK: &CStr = c"/dev/vda";
 const MODULES: &str = "/modules";
 const PORT_NAME: &str = "capsule.agent";
+const NETWORK_PORT_NAME: &str = "capsule.net";
 /// How long to wait for a device: far longer than it takes under emulation on a busy machine.
 const DEVICE_MS: u64 = 30_000;
 
@@ -28,10 +30,17 @@ const LIBRARIES: [&CStr; 2] = [
     c"/lib64/ld-linux-x86-64.so.2",
 ];
 
-/// Returns the guest's port. On failure the machine is powered off.
-pub fn boot() -> OwnedFd {
+/// The ports of the machine.
+pub struct Ports {
+    pub agent: OwnedFd,
+    /// The device of the gateway's, in a machine with a network.
+    pub network: Option<CString>,
+}
+
+/// On failure the machine is powered off.
+pub fn boot() -> Ports {
     match start_up() {
-        Ok(port) => port,
+        Ok(ports) => ports,
         Err(reason) => give_up(&reason),
     }
 }
@@ -42,7 +51,7 @@ pub fn give_up(reason: &str) -> ! {
     halt::stop(Halt::PowerOff)
 }
 
-fn start_up() -> Result<OwnedFd, String> {
+fn start_up() -> Result<Ports, String> {
     mounts::mount_kernel()?;
     open_standard_streams()?;
     load_modules()?;
@@ -53,10 +62,20 @@ fn start_up() -> Result<OwnedFd, String> {
     mounts::switch_root()?;
     mounts::mount_rest()?;
     configure_machine();
-    let name = wait_for(find_port).ok_or("no port capsule.agent")?;
-    let path = context(sys::c_string(format!("/dev/{name}").as_bytes()), "port")?;
+    let ports = wait_for(named_ports).ok_or("no port capsule.agent")?;
+    let path_of = |name: &str| {
+        let port = ports.iter().find(|(its_name, _)| its_name == name);
+        port.map(|(_, device)| context(sys::c_string(device.as_bytes()), "port"))
+            .transpose()
+    };
+    let path = path_of(PORT_NAME)?.ok_or("no port capsule.agent")?;
+    let network = path_of(NETWORK_PORT_NAME)?;
+    if network.is_some() {
+        name_resolver(c"/etc/resolv.conf");
+    }
     let open = || sys::open(&path, libc::O_RDWR | libc::O_NONBLOCK).ok();
-    wait_for(open).ok_or_else(|| format!("/dev/{name} cannot be opened"))
+    let agent = wait_for(open).ok_or_else(|| format!("{path:?} cannot be opened"))?;
+    Ok(Ports { agent, network })
 }
 
 /// Opens descriptors 0, 1 and 2, so that nothing else gets those numbers.
@@ -121,13 +140,40 @@ fn empty_initramfs() {
     let _ = std::fs::remove_file("/init");
 }
 
-fn find_port() -> Option<String> {
-    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
-    ports.flatten().find_map(|entry| {
-        let name = std::fs::read_to_string(entry.path().join("name")).ok()?;
-        let is_ours = name.trim_end() == PORT_NAME;
-        is_ours.then(|| entry.file_name().to_string_lossy().into_owned())
-    })
+/// Names and devices of all ports, once each has its name and the agent's is there: the names come after the ports.
+fn named_ports() -> Option<Vec<(String, String)>> {
+    let entries = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
+    let ports: Option<Vec<_>> = entries
+        .flatten()
+        .map(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("name")).ok()?;
+            let name = name.trim_end();
+            let device = format!("/dev/{}", entry.file_name().to_string_lossy());
+            (!name.is_empty() && name != "(null)").then(|| (name.to_string(), device))
+        })
+        .collect();
+    ports.filter(|ports| ports.iter().any(|(name, _)| name == PORT_NAME))
+}
+
+/// Writes the resolver's address into a file that names none: one with content is the user's.
+fn name_resolver(path: &CStr) {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let Ok(file) = sys::open(path, flags) else {
+        return;
+    };
+    // SAFETY: `status` is what the call fills.
+    let is_empty = unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        libc::fstat(file.as_raw_fd(), &mut status) == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFREG
+            && status.st_size == 0
+    };
+    if is_empty {
+        let line = format!("nameserver {}\n", packet::GATEWAY);
+        let _ = sys::write(file.as_raw_fd(), line.as_bytes());
+        // SAFETY: plain call. Every user reads it.
+        unsafe { libc::fchmod(file.as_raw_fd(), 0o644) };
+    }
 }
 
 /// Polls at once, and then at intervals that grow from 1 ms to 20 ms.

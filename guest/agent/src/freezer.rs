@@ -36,6 +36,12 @@ impl Freezer {
         }
     }
 
+    pub fn spare(&mut self, pid: Option<libc::pid_t>) {
+        if let Some(outside) = &mut self.outside {
+            outside.spare(pid);
+        }
+    }
+
     pub fn is_awake(&self) -> bool {
         self.is_awake
     }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use capsule_agent::agent::Agent;
 use capsule_agent::boot;
+use capsule_agent::gateway::{self, process, process::GatewayProcess};
 use capsule_agent::halt;
 use capsule_agent::memory::Guarded;
 use capsule_agent::options::{Mode, Options, HELP};
@@ -28,9 +29,17 @@ pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_i
         let text = unsafe { CStr::from_ptr(*values.add(index)) };
         OsString::from_vec(text.to_bytes().to_vec())
     });
+    let args: Vec<OsString> = args.collect();
+    if std::process::id() == 1 {
+        serve_machine()
+    }
+    if let [argument, port, turn] = &args[..] {
+        if argument == process::ARGUMENT {
+            return gateway::main(port, turn == process::AGAIN);
+        }
+    }
     match Options::parse(args) {
         Some(options) => serve_socket(options),
-        None if std::process::id() == 1 => serve_machine(),
         None => {
             eprint!("{HELP}");
             2
@@ -39,9 +48,14 @@ pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_i
 }
 
 fn serve_machine() -> ! {
-    let port = boot::boot();
-    match Agent::new(Options::machine(), Some(port), None) {
-        Ok(agent) => halt::halt(agent.run()),
+    let ports = boot::boot();
+    match Agent::new(Options::machine(), Some(ports.agent), None) {
+        Ok(mut agent) => {
+            if let Some(port) = ports.network {
+                agent.keep(GatewayProcess::start(port));
+            }
+            halt::halt(agent.run())
+        }
         Err(error) => boot::give_up(&reason(&error)),
     }
 }

@@ -25,6 +25,8 @@ pub struct Outside {
     /// Groups that were not frozen before.
     frozen: BTreeMap<CString, OwnedFd>,
     has_held: bool,
+    /// The gateway, which is not frozen: what it has is taken from it by a new epoch.
+    spared: Option<libc::pid_t>,
 }
 
 impl Outside {
@@ -39,7 +41,12 @@ impl Outside {
             table: ProcessTable::open()?,
             frozen: BTreeMap::new(),
             has_held: false,
+            spared: None,
         })
+    }
+
+    pub fn spare(&mut self, pid: Option<libc::pid_t>) {
+        self.spared = pid;
     }
 
     /// To be called before anything is frozen. False: this process would not run on. A tracer must not freeze, since this
@@ -102,11 +109,11 @@ impl Outside {
         Ok(has_line(&events, b"frozen 1"))
     }
 
-    /// True: the root group has no process but this one and kernel threads.
+    /// True: the root group has no process but this one, the gateway and kernel threads.
     fn empty_root_group(&mut self) -> bool {
         let own = own_pid();
         let mut pids = pids_in(&self.root);
-        pids.retain(|&pid| pid != own && self.table.is_user(pid));
+        pids.retain(|&pid| pid != own && Some(pid) != self.spared && self.table.is_user(pid));
         if pids.is_empty() {
             return true;
         }

@@ -255,6 +255,11 @@ impl Supervisor {
 
     // ---- Stop
 
+    /// The gateway, which FREEZE leaves running.
+    pub fn spare(&mut self, pid: Option<libc::pid_t>) {
+        self.freezer.spare(pid);
+    }
+
     pub fn halt(&mut self, term_ms: u32) {
         self.effects.push(Effect::Halt { term_ms });
     }

@@ -74,7 +74,7 @@ pub fn write(fd: RawFd, bytes: &[u8]) -> io::Result<Option<usize>> {
     transferred(count)
 }
 
-fn transferred(count: isize) -> io::Result<Option<usize>> {
+pub fn transferred(count: isize) -> io::Result<Option<usize>> {
     if count >= 0 {
         return Ok(Some(count as usize));
     }

@@ -20,6 +20,8 @@ pub enum Due {
     Forget(u32),
     /// A stop that the host has asked for is to go on.
     Halt,
+    /// A gateway is to be started.
+    Gateway,
     /// The port had no host and is to be read again.
     Host,
 }

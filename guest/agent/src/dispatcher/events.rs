@@ -52,7 +52,7 @@ impl Dispatcher {
             Due::Freeze => self.supervisor.poll_freezer(streams),
             Due::Redraw(key) => self.supervisor.poll_redraw(key),
             Due::Forget(key) => self.supervisor.sessions().forget(key, streams),
-            Due::Host | Due::Halt => {}
+            Due::Host | Due::Halt | Due::Gateway => {}
         }
     }
 }

@@ -1,0 +1,199 @@
+/**
+ * Connections of a guest over pauses, clones, relays that come and go, and the deaths of its gateway. Each program here only waits
+ * to read, which is what would hang for ever.
+ */
+import assert from "node:assert/strict";
+import { randomBytes, randomInt } from "node:crypto";
+import { statSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { FrameType } from "../../src/agent/frames.ts";
+import type { Transcript } from "../fakes/transcript.ts";
+import { waitFor } from "../wait-for.ts";
+import { type NetworkGuest, NetworkVms } from "./network-vm.ts";
+import type { PeerStream, RelayPeer } from "./relay-peer.ts";
+
+let vms: NetworkVms;
+
+before(async () => {
+  vms = await NetworkVms.open();
+});
+
+after(() => vms[Symbol.asyncDispose]());
+
+const to = (port: number) => (request: PeerStream["request"]) => request.kind === "connect" && request.port === port;
+
+/** Connects, and writes to a file how its wait for a byte has ended. */
+const waiting = `
+import socket, sys
+s = socket.create_connection(("203.0.113.9", int(sys.argv[1])))
+open(sys.argv[2], "w").write("waiting")
+try: end = repr(s.recv(1))
+except OSError as error: end = error.strerror
+open(sys.argv[2], "w").write(end)`;
+
+/** A program in the background that waits on an open connection. */
+async function wait(guest: NetworkGuest, relay: RelayPeer, port: number): Promise<PeerStream> {
+  await guest.agent.start({ cmd: "/usr/bin/python3", args: ["-c", waiting, String(port), `/run/end-${port}`] });
+  const stream = (await relay.next(to(port))).open();
+  await waitFor("the program waits", async () => (await endOf(guest, port)) === "waiting");
+  return stream;
+}
+
+const endOf = (guest: NetworkGuest, port: number) => guest.sh(`cat /run/end-${port} 2>/dev/null || true`);
+
+async function ended(guest: NetworkGuest, port: number): Promise<string> {
+  return waitFor(
+    () => `the end of the wait on ${port}`,
+    async () => {
+      const end = await endOf(guest, port);
+      return end !== "waiting" && end !== "" ? end : undefined;
+    },
+  );
+}
+
+const gatewayOf = (guest: NetworkGuest) => guest.sh("pgrep -f '^capsule-agent --gateway'");
+
+const reset = "Connection reset by peer";
+
+async function connects(guest: NetworkGuest, port: number): Promise<string> {
+  const script = `exec 2>&1; exec 3<>/dev/tcp/203.0.113.9/${port} && echo connected || true`;
+  return (await guest.sh(script)).split("\n").at(-1)!.replace(/.*: /, "");
+}
+
+/** The answer to every request: yes. */
+function accept(stream: PeerStream): void {
+  if (stream.request.kind === "connect") stream.open();
+  else stream.answer(0, [{ type: 1, ttl: 1, data: Uint8Array.of(203, 0, 113, 1) }]);
+}
+
+test("a new epoch resets what waits to read, and asks again for what waits to be opened", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay();
+  await wait(guest, relay, 1_000);
+  const asking = guest.python(waiting, "1001", "/run/end-1001");
+  await relay.next(to(1_001));
+  await relay.hello();
+  assert.equal(await ended(guest, 1_000), reset);
+  const again = (await relay.next(to(1_001))).open();
+  await waitFor("the program waits", async () => (await endOf(guest, 1_001)) === "waiting");
+  again.end();
+  await asking.exit();
+  assert.equal(await endOf(guest, 1_001), "b''");
+});
+
+test("a relay that goes resets connections, and without one new ones are denied after a while", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay();
+  await wait(guest, relay, 1_000);
+  relay.close();
+  assert.equal(await ended(guest, 1_000), reset);
+  assert.equal(await connects(guest, 80), "No route to host");
+  const asked = guest.python(`
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("192.0.0.1", 53))
+s.send(b"\\x00\\x07\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x01a\\x00\\x00\\x01\\x00\\x01")
+print(s.recv(512)[3] & 15)`);
+  await asked.exit();
+  assert.equal(asked.text("stdout").trim(), "5", "REFUSED");
+
+  // A relay that comes in time finds what waits.
+  const connecting = guest.run("/bin/bash", "-c", "exec 3<>/dev/tcp/203.0.113.9/81 && echo connected");
+  const asking = guest.sh("getent ahostsv4 late.example | head -1");
+  await guest.relay(accept);
+  await connecting.exit();
+  assert.equal(connecting.text("stdout"), "connected\n", connecting.text("stderr"));
+  assert.match(await asking, /^203\.0\.113\.1 /);
+});
+
+test("after a resume and in each clone old connections are reset, and new ones come about at once", async () => {
+  const guest = await vms.start();
+  const relay = await guest.relay(accept);
+  await wait(guest, relay, 1_000);
+  const download = await wait(guest, relay, 1_001);
+  const upload = guest.python(`
+import socket
+s = socket.create_connection(("203.0.113.9", 1002))
+try:
+  while True: s.sendall(b"x" * 65536)
+except OSError: pass`);
+  upload.ended.promise.catch(() => {});
+  const taken = await relay.next(to(1_002));
+  await waitFor("an upload that flows", () => taken.receivedBytes > 1 << 20);
+  void download.write(Buffer.from("x")).catch(() => {});
+  const { saved, diff } = await guest.save();
+  assert.ok(statSync(saved.state).size <= 16_384, "the device state is small");
+  relay.close();
+  for (let clone = 0; clone < 3; clone++) {
+    await using resumed = await vms.restore(saved, diff);
+    const next = await resumed.relay(accept);
+    assert.equal(await ended(resumed, 1_000), reset, `clone ${clone}`);
+    assert.equal(await connects(resumed, 82), "connected");
+    assert.match(await resumed.sh("getent ahostsv4 a.example | head -1"), /^203\.0\.113\.1 /);
+    next.close();
+  }
+});
+
+test("a gateway that is killed comes back, and its connections are reset", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay();
+  await wait(guest, relay, 1_000);
+  const { begun } = relay;
+  await guest.sh(`kill -KILL ${await gatewayOf(guest)}`);
+  await waitFor("the next gateway", () => relay.begun > begun);
+  relay.onRequest = accept;
+  await relay.hello();
+  assert.equal(await ended(guest, 1_000), reset);
+  assert.equal(await connects(guest, 83), "connected");
+});
+
+test("an interface that root removes comes back with the gateway", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay();
+  await wait(guest, relay, 1_000);
+  const { begun } = relay;
+  await guest.sh("ip link del eth0");
+  await waitFor("the next gateway", () => relay.begun > begun);
+  relay.onRequest = accept;
+  await relay.hello();
+  assert.equal(await ended(guest, 1_000), reset);
+  assert.equal(await connects(guest, 84), "connected");
+  assert.match(await guest.sh("ip -4 addr show dev eth0"), /192\.0\.0\.2\/29/);
+});
+
+test("a FREEZE leaves the gateway running, and programs find it after the THAW", async () => {
+  await using guest = await vms.start();
+  await guest.relay(accept);
+  for (let cycle = 0; cycle < 3; cycle++) {
+    assert.deepEqual(await guest.agent.freeze(), { frozen: true });
+    await guest.agent.thaw();
+    assert.equal(await connects(guest, 85 + cycle), "connected");
+  }
+});
+
+test("forged and random frames do no harm to the gateway", async (t) => {
+  const seed = randomInt(2 ** 31);
+  t.diagnostic(`seed ${seed}`);
+  let state = seed | 1;
+  const next = (below: number) => {
+    state = Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) + 0x9e3779b9;
+    return (state >>> 1) % below;
+  };
+  await using guest = await vms.start();
+  const relay = await guest.relay(accept);
+  const pid = await gatewayOf(guest);
+  const programs: Transcript[] = [];
+  for (let port = 0; port < 8; port++) programs.push(guest.python(waiting, String(7_000 + port), `/run/f-${port}`));
+  await relay.next(to(7_007));
+  for (let round = 0; round < 3_000; round++) {
+    const payload = randomBytes(next(4) === 0 ? next(2_000) : next(12));
+    if (next(3) === 0 && payload.length > 0) payload[payload.length - 1] = 0x7e;
+    relay.send(next(16) === 0 ? next(256) : next(13), payload, next(12));
+    if (next(50) === 0) relay.sendRaw(randomBytes(next(500)));
+  }
+  relay.send(FrameType.DATA, Buffer.alloc(65_536), 1);
+  await relay.hello();
+  for (const program of programs) await program.exit();
+  assert.equal(await connects(guest, 90), "connected");
+  assert.equal(await gatewayOf(guest), pid, "it is still the same process");
+});
