@@ -147,10 +147,10 @@ export class PortStream {
     if (type === FrameType.RESET) {
       decodeEmpty(payload);
       this.close();
-    } else if (!this.#isOpened) throw new ProtocolError("a frame of a stream that is not open yet");
+    } else if (type === FrameType.WINDOW) this.#receiveWindow(decodeCount(payload));
+    else if (!this.#isOpened) throw new ProtocolError("a frame of a stream that is not open yet");
     else if (type === FrameType.DATA) this.#receiveData(payload);
     else if (type === FrameType.END) this.#receiveEnd(decodeTotal(payload));
-    else if (type === FrameType.WINDOW) this.#receiveWindow(decodeCount(payload));
     else throw new ProtocolError(`a frame of type ${type}`);
   }
 

@@ -252,9 +252,12 @@ export class Port implements StreamPort {
 
   /** A gateway that has begun anew. */
   #stepAgain(payload: Buffer): void {
-    const isMeant = payload.subarray(0, nonceBytes).equals(noNonce);
-    if (!isMeant || performance.now() - this.#steppedMs < newStepMs) this.#ignore(headerBytes + payload.length);
-    else this.#getInStep();
+    this.#ignore(headerBytes + payload.length);
+    if (!payload.subarray(0, nonceBytes).equals(noNonce)) return;
+    const earlyMs = this.#steppedMs + newStepMs - performance.now();
+    clearTimeout(this.#repeat);
+    if (earlyMs <= 0) this.#getInStep();
+    else this.#repeat = setTimeout(() => this.#getInStep(), earlyMs);
   }
 
   #open(id: number, asked: Asked): void {
