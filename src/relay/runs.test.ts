@@ -1,5 +1,6 @@
 /** The relay with one gateway peer or more: decisions, names, limits, messages, by what the peer sees and what is dialled. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { describe, test } from "node:test";
 import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import { Relayed, type Zone } from "../../test/relay/relayed.ts";
@@ -151,6 +152,30 @@ describe("ports 80 and 443 of a listed domain", () => {
       assert.equal(await stream.text(), bytes.startsWith("\x16") ? "\x15\x03\x03\0\x02\x02\x31" : "");
     }
     assert.deepEqual(dialler.dialled, []);
+  });
+
+  test("a connection that is silent, or half silent, for 10 seconds is ended", async (t) => {
+    const { relay, dialler } = relayed();
+    await using _ = relay;
+    const { peer, run } = await relay.attach({ allow: ["a.example", "a.example:22"] });
+    await peer.addresses("a.example"); // the relay has the WELCOME, and no timer of its own
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const streams = [await peer.connected("9.9.9.1", 80), await peer.connected("9.9.9.1", 443)];
+    streams[0]!.write("GET / HTTP/1.1\r\nHost: a.exam");
+    const checked = await peer.connected("9.9.9.1", 22);
+    checked.write("\x16\x03");
+    const spoken = await peer.connected("9.9.9.1", 22);
+    spoken.write("\x17");
+    await once(spoken, "readable");
+    t.mock.timers.tick(9_999);
+    assert.ok(streams.every((stream) => stream.readableLength === 0));
+    t.mock.timers.tick(1);
+    assert.match(await streams[0]!.text(), forbidden);
+    assert.equal(await streams[1]!.text(), "");
+    assert.equal(await checked.text(), "\x15\x03\x03\0\x02\x02\x31");
+    assert.deepEqual(dialler.dialled, ["9.9.9.1:22", "9.9.9.1:22"]);
+    await peer.addresses("a.example"); // behind the resets of those that were read to their end
+    assert.equal(relay.connectionsOpen(run), 1, "the one that may be silent");
   });
 
   test("a name whose addresses are all reserved or denied gets 502; of others those are left out", async () => {
