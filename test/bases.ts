@@ -18,9 +18,14 @@ export async function borrowBase(store: string, dataDir: string): Promise<void> 
 
 /** Links new bases of a data folder into the store. */
 export async function lendBases(dataDir: string, store: string): Promise<void> {
-  const known = await basesOf(store);
-  const made = (await basesOf(join(dataDir, "bases"))).filter((key) => !known.includes(key));
+  const known = (await basesOf(store)).map(shapeOf);
+  const made = (await basesOf(join(dataDir, "bases"))).filter((key) => !known.includes(shapeOf(key)));
   for (const key of made) await place(join(dataDir, "bases", key), join(store, key));
+}
+
+/** Without the end that tells its content: one base of a shape is enough. */
+function shapeOf(key: string): string {
+  return key.replace(/-[0-9a-f]{8}$/, "");
 }
 
 /** Keys in the order of their last use. */

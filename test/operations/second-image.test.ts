@@ -1,5 +1,6 @@
 /** A second image is data: a folder beside the first one makes a template of its name, without code. */
 import assert from "node:assert/strict";
+import { hash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { link, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -39,6 +40,10 @@ test("a second image is listed, and capsules are made, paused, resumed and captu
   );
   const capsule = await client.capsule({ template: "second" });
   assert.equal((await capsule.view()).template, "second");
+  const bases = join(server.dataDir, "bases");
+  const base = (await readdir(bases)).find((name) => name.startsWith("second-"))!;
+  const content = hash("sha256", await readFile(join(bases, base, "manifest.json")));
+  assert.equal(base.split("-").at(-1), content.slice(0, 8), "its name ends in its content");
   await capsule.sh("echo kept > /root/file");
   await capsule.pause();
   await capsule.resume();

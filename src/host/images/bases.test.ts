@@ -97,6 +97,11 @@ describe("a base that exists", () => {
     );
   });
 
+  test("of another key is not used, whose name begins alike", async () => {
+    for (const name of [`${key}_1-0123abcd`, `${key}-0123abcde`, `${key}0-0123abcd`]) await save(name);
+    await assert.rejects(find(2_000_000), /another is made/);
+  });
+
   test("tells whether its image's agent can make a disk larger; one that does not say it is not used", async () => {
     for (const grows of [true, false]) {
       await save(`${key}-again-${grows}`, { protocol: 1, grows });
@@ -111,7 +116,7 @@ describe("a base that exists", () => {
   });
 
   test("is used before the one that it replaced, whatever their names, also after a restart", async () => {
-    const names = [key, `${key}-again-2`, `${key}-again-1`];
+    const names = [`${key}-0123abcd`, `${key}-again-2`, key];
     const [first, second, third] = (await Promise.all(names.map((each) => save(each)))) as [string, string, string];
     const date = (seconds: number[]) =>
       Promise.all([first, second, third].map((folder, index) => utimes(folder, seconds[index]!, seconds[index]!)));

@@ -4,7 +4,7 @@
  * needs beyond the spare ones (base-trimmer.ts).
  */
 import { hash } from "node:crypto";
-import { readdir, rm, stat, utimes } from "node:fs/promises";
+import { readdir, readFile, rm, stat, utimes } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { basename, join } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
@@ -190,7 +190,7 @@ export class Bases {
   /** Folders of this key, newest first: an older one may have been replaced for damage that an earlier daemon found. */
   async #namesOf(key: string): Promise<string[]> {
     const { paths } = this.#options;
-    const names = (await readdir(paths.bases)).filter((name) => name === key || name.startsWith(`${key}-again`));
+    const names = (await readdir(paths.bases)).filter((name) => isOfKey(name, key));
     const changedMs = (name: string) =>
       stat(paths.base(name)).then(
         (found) => found.mtimeMs,
@@ -240,8 +240,7 @@ export class Bases {
       const manifest = await writeManifest(folder, saved, [fileNames.state, fileNames.memory, fileNames.disk], {
         hashAll: true,
       });
-      const before = await this.#namesOf(key);
-      const published = before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`;
+      const published = `${key}-${await contentOf(folder)}`;
       using _use = this.#trimmer.use(published, owner);
       this.#trimmer.noteMade(published);
       room[Symbol.dispose]();
@@ -274,7 +273,17 @@ const warmUp: WarmUpCommand[] = [
   ["/bin/sync"],
 ];
 
-/** The base's folder. */
+/** The end of a base's name: other content has another, on whichever host it was made. */
+async function contentOf(folder: string): Promise<string> {
+  return hash("sha256", await readFile(join(folder, fileNames.manifest))).slice(0, 8);
+}
+
+/** Earlier releases named a base by its key alone, and further ones of the key by a random number. */
+function isOfKey(name: string, key: string): boolean {
+  return name === key || (name.startsWith(key) && /^-(again-.*|[0-9a-f]{8})$/.test(name.slice(key.length)));
+}
+
+/** The beginning of the names of its folders. */
 export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
   const { accelerator, cpu, cpuFeatures = "", devices } = machine;
   const [options, features] = [kernelOptions, cpuFeatures].map((text) => hash("sha256", text).slice(0, 8));
