@@ -8,6 +8,7 @@ import { AutoResumes } from "./capsules/auto-resumes.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { Deadlines } from "./capsules/deadlines.ts";
+import { Decisions } from "./capsules/decisions.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { fillDiskSizes } from "./capsules/disk-sizes.ts";
 import { Envs } from "./capsules/envs.ts";
@@ -19,6 +20,7 @@ import { NetworkCounters } from "./capsules/network-counters.ts";
 import { Networks } from "./capsules/networks.ts";
 import { Orphans } from "./capsules/orphans.ts";
 import type { Outbound } from "./capsules/outbound.ts";
+import { type Ownership, singleHost } from "./capsules/ownership.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -112,23 +114,28 @@ export interface ServiceOptions {
   /** The host's memory without the reserve. */
   capacityBytes: number;
   observers: Observers;
+  /** Default: this host holds every capsule. */
+  ownership?: Ownership;
 }
 
 export function buildService(options: ServiceOptions) {
-  const { records, host, clock, log, step, observers } = options;
+  const { records, host, clock, log, step, observers, ownership = singleHost } = options;
   const { database, capsuleRows, templateRows, store } = records;
   const { onPaused, onResumed, onDestroyed, onEnded } = auditOfService(records.audit);
   const locks = new CapsuleLocks();
   const runs = new Runs();
   const adoptions = new Adoptions(clock);
   const activity = new Activity(capsuleRows, clock);
+  const decisions = new Decisions();
   const { quotas, disk, diskUse } = buildLimits(options, runs);
-  const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log });
+  const { promised } = quotas;
+  const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log, promised });
+  const onFreed = () => retired.collect();
   const transitions = new Transitions({
     ...{ store, host, locks, runs, adoptions, activity, clock, log, step },
     observe: observers.observe,
     beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
-    onFreed: () => retired.collect(),
+    onFreed,
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
   const metrics = new Metrics({ rows: records.metricRows, capsuleRows, store, runs, clock, log });
@@ -138,15 +145,16 @@ export function buildService(options: ServiceOptions) {
   });
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
+    ...{ ownership, decisions, onFreed },
     envs: new Envs(store, runs, records.secret),
     ...{ autoResumes, metrics, networks: buildNetworks(options, runs) },
     templates: templateRows,
     observeExec: observers.observeExec,
   });
-  const pauses = new ServicePauses({ store, locks, transitions, onPaused, onDestroyed });
+  const pauses = new ServicePauses({ store, locks, transitions, ownership, decisions, onPaused, onDestroyed });
   store.onTrigger(onEnded);
   capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
-  const deadlines = applyPolicies(options, { runs, activity, adoptions, pauses });
+  const deadlines = applyPolicies(options, { runs, activity, adoptions, decisions, pauses });
   runs.apply(metrics);
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
@@ -159,20 +167,15 @@ export function buildService(options: ServiceOptions) {
     ...{ database, capsuleRows, capsules, quotas, retired, host, clock, step },
     rows: templateRows,
   });
-  const orphans = new Orphans({ store, templates: templateRows, host, log });
+  const orphans = new Orphans({ store, templates: templateRows, host, log, promised });
   const reconciler = new Reconciler({
     ...{ store, host, locks, runs, adoptions, transitions, log, orphans },
-    forget: () => {
-      const time = records.audit.trustedTime();
-      if (time !== undefined) templateRows.forgetNoted(time - explainedMs);
-      capsuleRows.forgetTombstones((time ?? 0) - explainedMs, host.inventory().capsules);
-      records.idempotency.forget();
-    },
+    forget: () => forget(options),
   });
   return {
     ...records,
     ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
-    ...{ retired, templates, memoryWatch, reconciler },
+    ...{ retired, templates, memoryWatch, reconciler, decisions },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
       fillDiskSizes({ capsuleRows, templateRows, host });
@@ -183,6 +186,15 @@ export function buildService(options: ServiceOptions) {
       return recovered;
     },
   };
+}
+
+/** Records of what is explained no longer, and answers of old requests. */
+function forget({ records, host }: ServiceOptions): void {
+  const { audit, templateRows, capsuleRows, idempotency } = records;
+  const time = audit.trustedTime();
+  if (time !== undefined) templateRows.forgetNoted(time - explainedMs);
+  capsuleRows.forgetTombstones((time ?? 0) - explainedMs, host.inventory().capsules);
+  idempotency.forget();
 }
 
 function buildNetworks({ records, host, rules, outbound }: ServiceOptions, runs: Runs): Networks {
@@ -196,17 +208,18 @@ interface PolicyParts {
   runs: Runs;
   activity: Activity;
   adoptions: Adoptions;
+  decisions: Decisions;
   pauses: ServicePauses;
 }
 
 /** The rules by which the service changes capsules by itself. */
 function applyPolicies(
   { records: { store, deadlineRows: rows }, clock, log }: ServiceOptions,
-  { runs, activity, adoptions, pauses }: PolicyParts,
+  { runs, activity, adoptions, decisions, pauses }: PolicyParts,
 ): Deadlines {
   const idle = new Idle(clock, activity, (id) => deadlines.inactive(id));
   const deadlines: Deadlines = new Deadlines({
-    ...{ store, rows, idle, adoptions, clock, log },
+    ...{ store, rows, idle, adoptions, decisions, clock, log },
     act: (row, action, cause) => pauses.atDeadline(row, action, cause),
   });
   runs.apply(idle);

@@ -10,6 +10,7 @@ import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { AutoResumes, UntilResumed } from "./auto-resumes.ts";
 import type { Clock } from "./clock.ts";
 import { Creations } from "./creations.ts";
+import type { Decisions } from "./decisions.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import type { Envs } from "./envs.ts";
 import { allow } from "./lifecycle.ts";
@@ -17,11 +18,13 @@ import type { CapsuleLocks } from "./locks.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { Networks, PortAccess } from "./networks.ts";
 import type { CreateRequest } from "./new-row.ts";
+import { OwnedChanges } from "./owned-changes.ts";
+import type { Ownership } from "./ownership.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import { Revivals } from "./revivals.ts";
 import type { RunEnd, Runs } from "./runs.ts";
-import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
+import type { SettingsChange } from "./settings.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 import { UrlSecrets } from "./url-secrets.ts";
@@ -48,6 +51,10 @@ export interface CapsulesOptions {
   metrics: Metrics;
   networks: Networks;
   disk: Pick<DiskLimiter, "requireWritable">;
+  ownership: Ownership;
+  decisions: Decisions;
+  /** Called when a capsule that was not made no longer needs its template's files. */
+  onFreed: (storage: string) => Promise<void>;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
 }
@@ -68,6 +75,7 @@ export class Capsules {
   readonly #options: CapsulesOptions;
   readonly #creations: Creations;
   readonly #revivals: Revivals;
+  readonly #owned: OwnedChanges;
 
   constructor(options: CapsulesOptions) {
     this.#options = options;
@@ -75,6 +83,7 @@ export class Capsules {
     this.#revivals = new Revivals({ ...options, permit: (...of) => this.permit(...of) });
     this.metrics = options.metrics;
     this.networks = options.networks;
+    this.#owned = new OwnedChanges({ ...options, requireFree: (...of) => this.#creations.requireFree(...of) });
     this.urlSecrets = new UrlSecrets(options.store);
   }
 
@@ -112,19 +121,11 @@ export class Capsules {
   }
 
   /**
-   * All of the change or none; in every status, and also while the capsule's status changes. Throws "not_found", "name_taken",
+   * All of the change or none; in every status, and also while the capsule's status changes. Rejects with "not_found", "name_taken",
    * "invalid_request" for the labels.
    */
-  update(teamId: string, id: string, change: SettingsChange): CapsuleView {
-    const { store, runs, clock } = this.#options;
-    const row = store.require(teamId, id);
-    const settings = settingsAfter(row, change, clock.now());
-    if (settings.name !== row.name) this.#creations.requireFree(teamId, settings.name);
-    if (changesNothing(row, settings)) return this.#view(row);
-    const changed = store.set(row, settings);
-    runs.changed(changed);
-    if (change.network !== undefined) this.networks.changed(id);
-    return this.#view(changed);
+  async update(teamId: string, id: string, change: SettingsChange): Promise<CapsuleView> {
+    return this.#view(await this.#owned.update(teamId, id, change));
   }
 
   /** Throws CapsuleError("not_found"). */
@@ -281,23 +282,13 @@ export class Capsules {
    * capsule is still running.
    */
   async capture<T>(teamId: string, id: string, storage: string, commit: CaptureCommit<T>): Promise<T> {
-    const { store, transitions, templates, clock } = this.#options;
-    const permitted = this.permit(teamId, id, "snapshot");
-    const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
-    let result: { value: T } | undefined;
-    await transitions.capture(row, storage, (captured) => {
-      store.beginDestroy(row, () => {
-        result = { value: commit(this.#view(row), captured) };
-      });
-    });
-    if (result === undefined) throw new Error(`the capture of capsule ${id} was not committed`);
-    return result.value;
+    const row = this.permit(teamId, id, "snapshot");
+    return await this.#owned.capture(row, storage, (captured) => commit(this.#view(row), captured));
   }
 
   /** Waits for the change under way, if any, and resolves when nothing of the capsule is left. */
-  async destroy(teamId: string, id: string): Promise<void> {
-    const { store, transitions } = this.#options;
-    await transitions.destroy(store.beginDestroy(store.require(teamId, id)));
+  destroy(teamId: string, id: string): Promise<void> {
+    return this.#owned.destroy(teamId, id);
   }
 
   usage(teamId: string): Usage {
@@ -310,9 +301,15 @@ export class Capsules {
     this.#options.runs.close();
     this.#options.adoptions.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
-    await Promise.race([this.#options.locks.released(), grace]);
+    await Promise.race([this.#settled(), grace]);
     await this.metrics.stop();
     this.#options.activity.flush();
+  }
+
+  /** A decision may begin a change. */
+  async #settled(): Promise<void> {
+    await this.#options.decisions.ended();
+    await this.#options.locks.released();
   }
 
   #allowed(row: Capsule, action: Action): Capsule {

@@ -4,10 +4,12 @@ import type { Host } from "../host/host.ts";
 import { encodePolicy, noNetwork } from "../network/policy.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Clock } from "./clock.ts";
+import type { Decisions } from "./decisions.ts";
 import { type Envs, requireSmall } from "./envs.ts";
 import { newCapsuleId } from "./ids.ts";
 import { type CreateRequest, newRow } from "./new-row.ts";
 import { originOf } from "./origin.ts";
+import type { Ownership } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import { type Resolved, requireGrowth, resolveTemplate } from "./resolved.ts";
 import { encodeLabels } from "./settings.ts";
@@ -22,6 +24,10 @@ export interface CreationsOptions {
   clock: Clock;
   quotas: Quotas;
   envs: Envs;
+  ownership: Ownership;
+  decisions: Decisions;
+  /** Called when a capsule that was not made no longer needs its template's files. */
+  onFreed: (storage: string) => Promise<void>;
 }
 
 export class Creations {
@@ -40,7 +46,7 @@ export class Creations {
   /** As Capsules.create; `alongside` is called with the new row. */
   async create(teamId: string, request: CreateRequest, alongside: (row: Capsule) => void): Promise<Capsule> {
     const { store, transitions, clock, host, quotas } = this.#options;
-    if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
+    this.#requireOpen();
     const encoded = {
       labels: encodeLabels(request.labels ?? {}),
       network: encodePolicy(request.network ?? noNetwork),
@@ -60,25 +66,66 @@ export class Creations {
     const warm = isGrown ? undefined : host.reserve(origin, { vcpus, memoryMb });
     const id = warm ?? newCapsuleId();
     const row = newRow({ id, teamId, storage, vcpus, memoryMb, diskMb }, { ...request, ...encoded }, clock.now());
-    try {
+    const insert = () => {
       const isNew = store.insert(row, () => {
         this.#options.envs.keep(row.id, envs);
         alongside(row);
       });
       if (!isNew) throw new Error(`the random id ${row.id} was taken`);
-    } catch (error) {
-      await host.remove(row.id);
-      throw error;
-    }
-    const untilStarted = stack.move();
-    void quotas.duringStart(teamId, () => transitions.boot(row, admitted)).finally(() => untilStarted.dispose());
+      const untilStarted = stack.move();
+      void quotas.duringStart(teamId, () => transitions.boot(row, admitted)).finally(() => untilStarted.dispose());
+    };
+    const owned = this.#owned(row, insert);
+    if (owned !== undefined) await owned;
     return row;
   }
 
   /** Throws CapsuleError("name_taken"). */
   requireFree(teamId: string, name: string | null): void {
-    if (name === null || this.#options.store.idNamed(teamId, name) === undefined) return;
+    const { store, quotas } = this.#options;
+    if (name === null) return;
+    if (store.idNamed(teamId, name) === undefined && !quotas.promised.hasName(teamId, name)) return;
     throw new CapsuleError("name_taken", `the team has a capsule named ${name}`);
+  }
+
+  /** Calls `insert` once the capsule is this host's. A capsule without a row is no host's after a failure, and has no folder. */
+  #owned(row: Capsule, insert: () => void): Promise<void> | undefined {
+    const { ownership, decisions, quotas } = this.#options;
+    const promises = new DisposableStack();
+    let isOwned = false;
+    const ask = () => {
+      const decided = ownership.create(row);
+      if (decided !== undefined) promises.use(quotas.promised.capsule(row));
+      return decided;
+    };
+    const commit = (hasWaited: boolean) => {
+      isOwned = true;
+      if (hasWaited) this.#requireOpen();
+      promises.dispose();
+      insert();
+    };
+    const fail = async (error: unknown): Promise<never> => {
+      promises.dispose();
+      await this.#unmake(row, isOwned);
+      throw error;
+    };
+    try {
+      return decisions.make(row.id, ask, commit)?.catch(fail);
+    } catch (error) {
+      return fail(error);
+    }
+  }
+
+  async #unmake(row: Capsule, isOwned: boolean): Promise<void> {
+    const { host, ownership, onFreed } = this.#options;
+    // A decision that is lost is noticed where it was made.
+    if (isOwned) await ownership.destroy(row)?.catch(() => {});
+    await host.remove(row.id);
+    if (row.storage !== null) await onFreed(row.storage);
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
   }
 
   #resolve(teamId: string, request: CreateRequest): Resolved {

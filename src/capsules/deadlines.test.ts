@@ -107,14 +107,14 @@ test("a PATCH counts from now on a running capsule, and sets the value of the ne
   const { capsules, team, clock } = service;
   const id = await running(service, 0, { lifetimeSec: 60 });
   await pass(service, 50_000);
-  assert.equal(capsules.update(team, id, { lifetimeSec: 100 }).expiresAt, clock.now() + 100_000);
+  assert.equal((await capsules.update(team, id, { lifetimeSec: 100 })).expiresAt, clock.now() + 100_000);
   await pass(service, 50_000);
-  assert.equal(capsules.update(team, id, { name: "web" }).expiresAt, clock.now() + 50_000, "another field");
-  assert.equal(capsules.update(team, id, { lifetimeSec: 0 }).expiresAt, null);
+  assert.equal((await capsules.update(team, id, { name: "web" })).expiresAt, clock.now() + 50_000, "another field");
+  assert.equal((await capsules.update(team, id, { lifetimeSec: 0 })).expiresAt, null);
   await pass(service, hourMs);
   assert.equal(statusOf(service, id), "running");
   await capsules.pause(team, id);
-  assert.equal(capsules.update(team, id, { lifetimeSec: 30 }).expiresAt, null);
+  assert.equal((await capsules.update(team, id, { lifetimeSec: 30 })).expiresAt, null);
   await pass(service, hourMs);
   assert.equal((await capsules.resume(team, id)).expiresAt, clock.now() + 30_000);
   await pass(service, 30_000);

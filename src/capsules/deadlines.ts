@@ -10,6 +10,7 @@ import type { Log } from "../log.ts";
 import type { DeadlineAction } from "../wire/capsule.ts";
 import type { Adoptions } from "./adoptions.ts";
 import type { Clock } from "./clock.ts";
+import type { Decisions } from "./decisions.ts";
 import type { Idle } from "./idle.ts";
 import { retained } from "./lifecycle.ts";
 import type { RunPolicy } from "./run-policy.ts";
@@ -21,6 +22,7 @@ export interface DeadlinesOptions {
   rows: Pick<DeadlineRows, "soonest" | "due">;
   idle: Pick<Idle, "passed" | "passedAt" | "pauseFailed">;
   adoptions: Pick<Adoptions, "has">;
+  decisions: Pick<Decisions, "isUnderWay">;
   clock: Clock;
   log: Log;
   /** Does what the deadline asks for. */
@@ -103,7 +105,8 @@ export class Deadlines implements RunPolicy {
     }
     this.#enter(id, teamId);
     try {
-      if ((await this.#act(id)) === "later") throw new Error("the clock was set within the last minute");
+      if ((await this.#act(id)) === "later")
+        throw new Error("the clock was set within the last minute, or a decision is awaited");
     } finally {
       this.#leave(id, teamId);
     }
@@ -211,9 +214,12 @@ export class Deadlines implements RunPolicy {
     if (row !== undefined) idle.pauseFailed(row);
   }
 
-  /** Nothing happens while the capsule is being changed or adopted: a deadline waits for its turn. */
+  /**
+   * Nothing happens while the capsule is being changed or adopted: a deadline waits for its turn. Nor is it destroyed while a decision
+   * is awaited, such as that of its resume, which takes the deadline away.
+   */
   async #act(id: string): Promise<"later" | undefined> {
-    const { store, adoptions, clock, act } = this.#options;
+    const { store, adoptions, decisions, clock, act } = this.#options;
     const row = store.get(id);
     if (row === undefined) return undefined;
     if (row.intent !== null || adoptions.has(id)) {
@@ -225,6 +231,10 @@ export class Deadlines implements RunPolicy {
     this.#noticeStep();
     if (due.action === "destroy" && clock.ticks() < this.#destroysFromTicks) {
       this.#later.set(id, this.#destroysFromTicks);
+      return "later";
+    }
+    if (due.action === "destroy" && decisions.isUnderWay(id)) {
+      this.#later.set(id, clock.ticks() + busyMs);
       return "later";
     }
     await act(row, due.action, due.cause);

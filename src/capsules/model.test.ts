@@ -1,20 +1,23 @@
 /**
  * Random operations of several clients at once, on a host that takes random time and fails at random, with crashes of
- * the daemon in between; then rows, guests, checkpoints and folders must agree.
+ * the daemon in between; then rows, guests, checkpoints and folders must agree. All of it also where others decide who holds a capsule,
+ * after a random time, who refuse at random or whose answers are lost.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeHost, type HostVerb } from "../../test/fakes/fake-host.ts";
+import { FakeOwnership } from "../../test/fakes/fake-ownership.ts";
 import { type FakeService, fakeService } from "../../test/fakes/fake-service.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
+import { singleHost } from "./ownership.ts";
 import type { PolicyChange } from "./settings.ts";
 
 const verbs = [
   ...(["create", "pause", "resume", "stop", "start", "destroy", "capture", "delete"] as const),
-  ...(["lose", "off", "reset", "look", "idle", "set", "jump", "use"] as const),
+  ...(["lose", "off", "reset", "look", "idle", "set", "jump", "use", "name"] as const),
 ] as const;
 type Operation = { verb: (typeof verbs)[number]; pick: number };
 
@@ -25,9 +28,14 @@ const scenario = fc.record({
   delays: fc.array(fc.nat(4), { minLength: 1, maxLength: 20 }),
   failures: fc.array(fc.boolean(), { minLength: 1, maxLength: 20 }),
 });
+/** Decisions about ownership: made, refused, or made with their answers lost. */
+const outcomes = fc.array(fc.constantFrom("made", "made", "refused", "lost"), { minLength: 1, maxLength: 20 });
 
 /** Codes that a client may meet; anything else is a bug. */
-const expected = new Set(["not_found", "invalid_state", "agent_error", "conflict", "template_name_taken", "no_space"]);
+const expected = new Set([
+  ...["not_found", "invalid_state", "agent_error", "conflict", "template_name_taken", "no_space"],
+  ...["name_taken", "unavailable"],
+]);
 
 const failing: HostVerb[] = ["start", "restore", "boot", "save", "unsave", "capture", "release"];
 
@@ -41,6 +49,23 @@ function interfere(host: FakeHost, delays: number[], failures: boolean[]): void 
     // A guest that cannot be set running again, or released, is lost: the real host says so by `ended`.
     if (verb === "unsave" || verb === "release") host.guests.get(id)?.endWith({ kind: "lost", reason: verb });
     throw new CapsuleError(turn % 3 === 0 ? "no_space" : "agent_error", `${verb} failed`);
+  };
+}
+
+function decide(ownership: FakeOwnership, host: FakeHost, decisions: string[]): void {
+  let turn = 0;
+  const lost = new Set<string>();
+  const fail = () => {
+    throw new CapsuleError("unavailable", "nobody decides");
+  };
+  ownership.moment = () => host.moment();
+  ownership.refuse = (verb, id) => {
+    const outcome = decisions[turn++ % decisions.length];
+    if (outcome === "refused") fail();
+    if (outcome === "lost") lost.add(`${verb} ${id}`);
+  };
+  ownership.lose = (verb, id) => {
+    if (lost.delete(`${verb} ${id}`)) fail();
   };
 }
 
@@ -69,7 +94,8 @@ async function perform(
   if (verb === "create") {
     const from = pick % 2 === 0 ? "minimal" : name;
     const shape = { template: from, vcpus: 1, memoryMb: 512, timeoutSec: pick % 3 };
-    const made = await capsules.create(team, { ...shape, ...policiesBy(pick) });
+    const named = pick % 5 === 0 ? { name: `web-${pick % 2}` } : {};
+    const made = await capsules.create(team, { ...shape, ...named, ...policiesBy(pick) });
     assert.ok(!ids.includes(made.id));
     ids.push(made.id);
   } else if (verb === "pause") assert.equal((await capsules.pause(team, id)).status, "paused");
@@ -88,7 +114,8 @@ async function perform(
   else if (verb === "reset") host.guests.get(id)?.endWith({ kind: "reset", reason: "reset" });
   else if (verb === "idle") clock.advance(1_000);
   else if (verb === "use") await capsules.use(team, id, "files", () => {});
-  else if (verb === "set") capsules.update(team, id, policiesBy(pick));
+  else if (verb === "set") await capsules.update(team, id, policiesBy(pick));
+  else if (verb === "name") await capsules.update(team, id, { name: pick % 4 === 0 ? null : `web-${pick % 2}` });
   else if (verb === "jump") clock.step(((pick % 3) - 1) * 7_200_000);
   else capsules.get(team, id);
 }
@@ -136,11 +163,21 @@ function assertConsistent(service: FakeService, destroyed: Set<string>): void {
   assert.deepEqual([...host.templates.keys()].sort(), needed.map((row) => row.storage).sort(), "template files = rows");
 }
 
-test("concurrent clients on a slow and failing host leave one consistent record", async () => {
+/** The host holds what it has rows of, by the same names, but where an answer was lost. */
+function assertHeld(ownership: FakeOwnership, service: FakeService): void {
+  const { held, unanswered } = ownership;
+  const known = new Map(service.store.all().map(({ id, name }) => [id, name]));
+  const clear = (of: Map<string, string | null>) => [...of].filter(([id]) => !unanswered.has(id)).sort();
+  assert.deepEqual(clear(held), clear(known));
+}
+
+async function leavesOneRecord(isShared: boolean): Promise<void> {
   await fc.assert(
-    fc.asyncProperty(scenario, async ({ clients, delays, failures }) => {
-      const service = fakeService();
+    fc.asyncProperty(scenario, outcomes, async ({ clients, delays, failures }, decisions) => {
+      const ownership = new FakeOwnership();
+      const service = fakeService({ ownership: isShared ? ownership : singleHost });
       interfere(service.host, delays, failures);
+      decide(ownership, service.host, decisions);
       const ids: string[] = [];
       const destroyed = new Set<string>();
       await Promise.all(clients.map((operations) => play(operations, service, ids, destroyed)));
@@ -148,16 +185,23 @@ test("concurrent clients on a slow and failing host leave one consistent record"
       await new Promise(setImmediate);
       await service.settled();
       assertConsistent(service, destroyed);
+      if (isShared) assertHeld(ownership, service);
       service.host.before = () => {};
+      decide(ownership, service.host, ["made"]);
       for (const view of service.capsules.list(service.team)) await service.capsules.destroy(service.team, view.id);
       await service.settled();
       const { guests, folders, checkpoints } = service.host;
       assert.deepEqual([guests.size, folders.size, checkpoints.size], [0, 0, 0], "DELETE leaves zero residue");
       service.database.close();
     }),
-    { numRuns: 1_000 },
+    { numRuns: isShared ? 500 : 1_000 },
   );
-});
+}
+
+test("concurrent clients on a slow and failing host leave one consistent record", () => leavesOneRecord(false));
+
+test("so they do where others decide who holds a capsule, late, and refuse or are not heard", () =>
+  leavesOneRecord(true));
 
 /** Daemons die alone, or with all VMs: a power cut, a reset of the machine. */
 const crashClient = fc.array(
@@ -165,7 +209,7 @@ const crashClient = fc.array(
   { maxLength: 12 },
 );
 
-test("a daemon that dies at any step of a host's work finds one consistent record at its next start", async () => {
+async function startsAgain(isShared: boolean): Promise<void> {
   const delays = fc.array(fc.nat(2), { minLength: 1 });
   const clients = fc.array(crashClient, { minLength: 1, maxLength: 2 });
   const crashes = fc.record({ clients, delays, at: fc.nat(40), withVms: fc.boolean() });
@@ -173,8 +217,10 @@ test("a daemon that dies at any step of a host's work finds one consistent recor
     fc.asyncProperty(crashes, async ({ clients, delays, at, withVms }) => {
       const host = new FakeHost();
       const database = openDatabase(":memory:");
-      const before = fakeService({ host, database });
+      const ownership = new FakeOwnership();
+      const before = fakeService({ host, database, ownership: isShared ? ownership : singleHost });
       interfere(host, delays, [false]);
+      ownership.moment = () => host.moment();
       let steps = 0;
       const died = Promise.withResolvers<void>();
       // From step `at` on, the old daemon's calls hang for ever: what a dead process does.
@@ -209,6 +255,11 @@ test("a daemon that dies at any step of a host's work finds one consistent recor
         assert.notEqual(row.status, "error", `${row.id}: ${row.errorReason}`);
       database.close();
     }),
-    { numRuns: 1_000 },
+    { numRuns: isShared ? 500 : 1_000 },
   );
-});
+}
+
+test("a daemon that dies at any step of a host's work finds one consistent record at its next start", () =>
+  startsAgain(false));
+
+test("so does one that dies while others decide who holds a capsule", () => startsAgain(true));

@@ -6,6 +6,7 @@
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host, SavedKind } from "../host/host.ts";
 import type { Log } from "../log.ts";
+import type { Promised } from "./promised.ts";
 import type { CapsuleStore } from "./store.ts";
 
 export interface Orphan {
@@ -19,6 +20,7 @@ export interface OrphansOptions {
   templates: Pick<TemplateRows, "all" | "isNoted">;
   host: Pick<Host, "inventory" | "remove" | "removeTemplate" | "keepLost" | "lostFound">;
   log: Log;
+  promised: Pick<Promised, "hasFolder">;
 }
 
 export class Orphans {
@@ -30,10 +32,10 @@ export class Orphans {
 
   /** Folders that have no row now. */
   find(): Orphan[] {
-    const { store, templates, host } = this.#options;
+    const { store, templates, host, promised } = this.#options;
     const found = host.inventory();
     const named = new Set(templates.all().map(({ storage }) => storage));
-    const capsules = found.capsules.filter((id) => store.get(id) === undefined);
+    const capsules = found.capsules.filter((id) => store.get(id) === undefined && !promised.hasFolder(id));
     const storages = found.templates.filter((storage) => !named.has(storage));
     return [
       ...capsules.map((id) => this.#orphan("capsules", id)),

@@ -1,6 +1,7 @@
 /**
  * The quotas of a team and its usage. A quota is checked in the same tick in which the row that uses it up is inserted (for
- * a template: its name claimed), so that two requests cannot share the last unit.
+ * a template: its name claimed), so that two requests cannot share the last unit. A row that waits for a decision counts from the check
+ * on.
  */
 import { Counts } from "../counts.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
@@ -8,6 +9,7 @@ import type { TemplateRows } from "../db/template-rows.ts";
 import type { Shape } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
+import { Promised } from "./promised.ts";
 
 export interface QuotaLimits {
   /** Capsules in every status. */
@@ -42,6 +44,8 @@ export interface QuotasOptions {
 
 export class Quotas {
   readonly #options: QuotasOptions;
+  /** Counts as used, but is not part of `usage`. */
+  readonly promised = new Promised();
   /** Starts under way, by team. */
   readonly #starts = new Counts();
 
@@ -70,7 +74,8 @@ export class Quotas {
   requireCreate(teamId: string, shape: Shape): void {
     const { limits } = this.#options;
     const usage = this.usage(teamId);
-    within("create a capsule", "capsules", usage.capsules, 1, limits.capsules);
+    const capsules = usage.capsules + this.promised.ofTeam(teamId).capsules;
+    within("create a capsule", "capsules", capsules, 1, limits.capsules);
     within("create a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
     this.#requireRunning("create a capsule", teamId, usage, shape);
   }
@@ -97,10 +102,11 @@ export class Quotas {
 
   #requireRunning(what: string, teamId: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
     const { limits, runningMemoryMb } = this.#options;
-    within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);
-    within(what, "MiB of running memory", usage.runningMemoryMb, memoryMb, limits.runningMemoryMb);
-    within(what, "starts under way", this.#starts.of(teamId), 1, limits.starts);
-    if (runningMemoryMb() + memoryMb > limits.hostMemoryMb) {
+    const more = this.promised.ofTeam(teamId);
+    within(what, "running vCPUs", usage.runningVcpus + more.vcpus, vcpus, limits.runningVcpus);
+    within(what, "MiB of running memory", usage.runningMemoryMb + more.memoryMb, memoryMb, limits.runningMemoryMb);
+    within(what, "starts under way", this.#starts.of(teamId) + more.starts, 1, limits.starts);
+    if (runningMemoryMb() + this.promised.memoryMb + memoryMb > limits.hostMemoryMb) {
       throw new CapsuleError("no_capacity", `cannot ${what}: the host has promised as much memory as it may`);
     }
   }

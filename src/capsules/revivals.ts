@@ -2,7 +2,9 @@
 import type { Host } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { cannot } from "../wire/requirements.ts";
+import type { Decisions } from "./decisions.ts";
 import type { Envs } from "./envs.ts";
+import type { Ownership } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
@@ -16,6 +18,8 @@ export interface RevivalsOptions {
   envs: Pick<Envs, "require">;
   quotas: Quotas;
   transitions: Transitions;
+  ownership: Ownership;
+  decisions: Decisions;
   /** Throws "not_found", then "invalid_state". */
   permit: (teamId: string, id: string, action: Action) => Capsule;
 }
@@ -48,12 +52,24 @@ export class Revivals {
     action: Action,
     work: (row: Capsule) => Promise<Capsule>,
   ): Promise<Capsule> {
-    const { envs, quotas, store } = this.#options;
-    const row = this.#require(teamId, id, action);
-    envs.require(id);
-    quotas.requireRevival(teamId, row, action);
-    const reviving = store.setIntentUnsynced(row, action);
-    return await quotas.duringStart(teamId, () => work(reviving));
+    const { envs, quotas, store, ownership, decisions } = this.#options;
+    using promises = new DisposableStack();
+    let row: Capsule;
+    const ask = () => {
+      row = this.#require(teamId, id, action);
+      envs.require(id);
+      quotas.requireRevival(teamId, row, action);
+      const decided = ownership.admitResume(row);
+      if (decided !== undefined) promises.use(quotas.promised.start(row));
+      return decided;
+    };
+    const begin = (hasWaited: boolean) => {
+      promises.dispose();
+      const reviving = store.setIntentUnsynced(hasWaited ? this.#require(teamId, id, action) : row, action);
+      return { revived: quotas.duringStart(teamId, () => work(reviving)) };
+    };
+    const { revived } = await decisions.make(id, ask, begin);
+    return await revived;
   }
 
   /** Throws "conflict" when the template is gone that the capsule stands on. */

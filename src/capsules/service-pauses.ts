@@ -1,9 +1,11 @@
 /** Changes without a request: at deadlines of capsules, and pauses of large ones when the host is short of memory. */
 import { serviceOwner } from "../host/host.ts";
 import type { DeadlineAction } from "../wire/capsule.ts";
+import type { Decisions } from "./decisions.ts";
 import { type Intent, reviving } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { MemoryPause } from "./memory-watch.ts";
+import type { Ownership } from "./ownership.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 
@@ -17,6 +19,8 @@ export interface ServicePausesOptions {
   store: CapsuleStore;
   locks: CapsuleLocks;
   transitions: Transitions;
+  ownership: Ownership;
+  decisions: Decisions;
   /** Called when the service has paused a capsule by itself. */
   onPaused: (teamId: string, id: string, cause: PauseCause) => void;
   /** Called when a destruction by the service itself is recorded. */
@@ -35,16 +39,20 @@ export class ServicePauses {
     this.#options = options;
   }
 
-  /** By the same path as a client's. `row` was read in this turn of the event loop. */
+  /** By the same path as a client's. `row` was read in this turn of the event loop, and no decision about it is under way. */
   async atDeadline(row: Capsule, action: DeadlineAction, cause: DeadlineCause): Promise<void> {
-    const { store, transitions, onDestroyed } = this.#options;
+    const { store, transitions, ownership, decisions, onDestroyed } = this.#options;
     if (action === "pause") {
       await this.#pause(row.id, cause);
       return;
     }
-    const destroying = store.beginDestroy(row);
-    onDestroyed(row.teamId, row.id, cause);
-    await transitions.destroy(destroying);
+    const ask = () => ownership.destroy(row);
+    const { destroyed } = await decisions.make(row.id, ask, (hasWaited) => {
+      const destroying = store.beginDestroy(hasWaited ? store.require(row.teamId, row.id) : row);
+      onDestroyed(row.teamId, row.id, cause);
+      return { destroyed: transitions.destroy(destroying) };
+    });
+    await destroyed;
   }
 
   /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
+import { FakeOwnership } from "../../test/fakes/fake-ownership.ts";
 import { beginExec, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { Statements } from "../../test/teams/statements.ts";
 
@@ -19,12 +20,16 @@ const row = "SELECT capsules";
 const usage = ["SELECT templates", row, row];
 const unsynced = ["PRAGMA synchronous = NORMAL", "UPDATE capsules", "PRAGMA synchronous = FULL"];
 
-test("create, exec, pause and resume run these statements and no others", async () => {
+test("create, exec, pause and resume run these statements and no others, and ask this of the ownership", async () => {
   const statements = new Statements();
-  const service = fakeService({ database: statements.database });
+  const ownership = new FakeOwnership();
+  ownership.isQuick = true;
+  const asked = () => ownership.calls.splice(0);
+  const service = fakeService({ database: statements.database, ownership });
   const { capsules, team } = service;
   taken(statements);
   const id = await running(service);
+  assert.deepEqual(asked(), ["create"]);
   const insert = ["BEGIN IMMEDIATE", row, "SELECT tombstones", "INSERT capsules", "COMMIT"];
   assert.deepEqual(taken(statements), [
     "SELECT templates",
@@ -43,10 +48,22 @@ test("create, exec, pause and resume run these statements and no others", async 
   await capsules.pause(team, id);
   await service.settled();
   assert.deepEqual(taken(statements), [row, ...unsynced, row, ...usage, "UPDATE capsules"]);
+  assert.deepEqual(asked(), [], "an exec and a pause ask nobody");
 
   await capsules.resume(team, id);
   await service.settled();
   assert.deepEqual(taken(statements), [row, row, row, ...usage, ...unsynced, row, "UPDATE capsules"]);
+  assert.deepEqual(asked(), ["admitResume"]);
+
+  capsules.ping(team, id);
+  await capsules.use(team, id, "files", () => {});
+  await capsules.update(team, id, { labels: { a: "b" }, timeoutSec: 5 });
+  await capsules.stop(team, id);
+  assert.deepEqual(asked(), [], "nor does what keeps the capsule here, by its name");
+  await capsules.start(team, id);
+  await capsules.update(team, id, { name: "web" });
+  await capsules.destroy(team, id);
+  assert.deepEqual(asked(), ["admitResume", "rename", "destroy"]);
 });
 
 test("a start clears interrupted resumes and starts, and records lost capsules, without a sync for each", async () => {

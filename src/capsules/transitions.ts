@@ -166,8 +166,8 @@ export class Transitions {
     });
   }
 
-  /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, in one transaction. */
-  capture(row: Capsule, storage: string, commit: (captured: Captured) => void): Promise<void> {
+  /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, unless one has begun. */
+  capture(row: Capsule, storage: string, commit: (captured: Captured) => Promise<unknown>): Promise<void> {
     const { host, locks, runs, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = requireGuest(row.id, this.#options);
@@ -176,8 +176,7 @@ export class Transitions {
         const captured = await this.#abortables.run(row.id, (signal) =>
           host.capture(guest, storage, { owner: row.teamId, signal }),
         );
-        if (this.#options.store.isBeingDestroyed(row.id)) throw missing(row.id);
-        commit(captured);
+        await commit(captured);
         step("captured.committed");
       } catch (error) {
         if (!this.#options.store.isBeingDestroyed(row.id)) await this.#runOn(row, guest);

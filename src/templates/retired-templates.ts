@@ -1,5 +1,6 @@
 /** Templates that were deleted or replaced. Their files stay as long as a capsule needs them. */
 import type { Clock } from "../capsules/clock.ts";
+import type { Promised } from "../capsules/promised.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host } from "../host/host.ts";
@@ -11,6 +12,7 @@ export interface RetiredTemplatesOptions {
   host: Host;
   clock: Pick<Clock, "now">;
   log: Log;
+  promised: Pick<Promised, "hasFolder">;
 }
 
 export class RetiredTemplates {
@@ -25,11 +27,11 @@ export class RetiredTemplates {
    * one failed.
    */
   async collect(): Promise<void> {
-    const { rows, capsuleRows, host, clock, log } = this.#options;
+    const { rows, capsuleRows, host, clock, log, promised } = this.#options;
     for (const row of rows.retired()) {
       try {
         await host.retireTemplate(row.storage);
-        if (capsuleRows.needing(row.storage) > 0) continue;
+        if (capsuleRows.needing(row.storage) > 0 || promised.hasFolder(row.storage)) continue;
         await host.removeTemplate(row.storage);
         rows.remove(row.storage, clock.now());
       } catch (error) {

@@ -1,5 +1,6 @@
 /** The service on a fake host, a manual clock and a database in memory. */
 import { noOutbound, type Outbound } from "../../src/capsules/outbound.ts";
+import { type Ownership, singleHost } from "../../src/capsules/ownership.ts";
 import type { QuotaLimits } from "../../src/capsules/quotas.ts";
 import type { PolicyChange } from "../../src/capsules/settings.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
@@ -11,6 +12,7 @@ import { SecretKey } from "../../src/secret.ts";
 import { buildService, type Observers, openRecords } from "../../src/service.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { FakeHost } from "./fake-host.ts";
+import { slowOwnership } from "./fake-ownership.ts";
 
 const unobserved: Observers = {
   observe: (_operation, _id, work) => work(),
@@ -42,6 +44,8 @@ export interface FakeServiceOptions {
   capacityBytes?: number;
   auditEntriesMax?: number;
   observers?: Partial<Observers>;
+  /** Default: a single host's, or a slow one by the seed CAPSULE_TEST_OWNERSHIP (slow-ownership.test.ts). */
+  ownership?: Ownership;
 }
 
 export function fakeService(options: FakeServiceOptions = {}) {
@@ -56,6 +60,7 @@ export function fakeService(options: FakeServiceOptions = {}) {
     outbound: options.outbound ?? noOutbound,
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
+    ownership: options.ownership ?? defaultOwnership(),
   });
   const health: Services["health"] & { shortages: string[]; relay: "up" | "down" } = {
     shortages: [],
@@ -79,10 +84,18 @@ export function fakeService(options: FakeServiceOptions = {}) {
     ...service,
     ...{ host, clock, health },
     /** Resolves when no change is under way. */
-    settled: () => service.locks.released(),
+    settled: async () => {
+      await service.decisions.ended(); // which begin changes
+      await service.locks.released();
+    },
     team: addTeam("blue"),
     other: addTeam("red"),
   };
+}
+
+function defaultOwnership(): Ownership {
+  const { CAPSULE_TEST_OWNERSHIP: seed } = process.env;
+  return seed === undefined ? singleHost : slowOwnership(Number(seed));
 }
 
 export type FakeService = ReturnType<typeof fakeService>;

@@ -174,7 +174,7 @@ function updateRoute(app: App, { services: { capsules }, bodies, limits }: Route
       const { name, labels } = body;
       addAuditDetails(request, { subject: settable.filter((field) => body[field] !== undefined).join(", ") });
       return bodies.of(
-        capsules.update(identity.teamId, params.id, {
+        await capsules.update(identity.teamId, params.id, {
           ...(name === undefined ? {} : { name }),
           ...(labels === undefined ? {} : { labels }),
           timeoutSec: body.timeout_sec,

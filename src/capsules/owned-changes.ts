@@ -1,0 +1,106 @@
+/** Changes by clients that need a decision about the capsule first: of its settings, which may have a new name, and its ends. */
+import type { CapsuleSettings } from "../db/capsule-rows.ts";
+import type { TemplateRows } from "../db/template-rows.ts";
+import type { Captured } from "../host/host.ts";
+import type { Clock } from "./clock.ts";
+import type { Decisions } from "./decisions.ts";
+import type { Networks } from "./networks.ts";
+import type { Ownership } from "./ownership.ts";
+import type { Quotas } from "./quotas.ts";
+import type { Runs } from "./runs.ts";
+import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
+import { type Capsule, type CapsuleStore, missing } from "./store.ts";
+import type { Transitions } from "./transitions.ts";
+
+export interface OwnedChangesOptions {
+  store: CapsuleStore;
+  templates: TemplateRows;
+  transitions: Transitions;
+  runs: Runs;
+  clock: Clock;
+  quotas: Pick<Quotas, "promised">;
+  networks: Pick<Networks, "changed">;
+  ownership: Ownership;
+  decisions: Decisions;
+  /** Throws "name_taken". */
+  requireFree: (teamId: string, name: string | null) => void;
+}
+
+export class OwnedChanges {
+  readonly #options: OwnedChangesOptions;
+
+  constructor(options: OwnedChangesOptions) {
+    this.#options = options;
+  }
+
+  /** As Capsules.update. */
+  async update(teamId: string, id: string, change: SettingsChange): Promise<Capsule> {
+    const { store, clock, quotas, ownership, decisions, requireFree } = this.#options;
+    using promises = new DisposableStack();
+    let row: Capsule;
+    let settings: CapsuleSettings;
+    const read = () => {
+      row = store.require(teamId, id);
+      settings = settingsAfter(row, change, clock.now());
+    };
+    const ask = () => {
+      read();
+      if (settings.name === row.name) return undefined;
+      requireFree(teamId, settings.name);
+      const decided = ownership.rename(row, settings.name);
+      if (decided !== undefined) promises.use(quotas.promised.name(teamId, settings.name));
+      return decided;
+    };
+    return await decisions.make(id, ask, (hasWaited) => {
+      if (hasWaited) read(); // its status may be another one, on which the end of its lifetime depends
+      return this.#set(row, settings, change);
+    });
+  }
+
+  #set(row: Capsule, settings: CapsuleSettings, change: SettingsChange): Capsule {
+    const { store, runs, networks } = this.#options;
+    if (changesNothing(row, settings)) return row;
+    const changed = store.set(row, settings);
+    runs.changed(changed);
+    if (change.network !== undefined) networks.changed(row.id);
+    return changed;
+  }
+
+  /** As Capsules.capture. */
+  async capture<T>(permitted: Capsule, storage: string, commit: (captured: Captured) => T): Promise<T> {
+    const { store, transitions, templates, clock, ownership, decisions } = this.#options;
+    const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
+    let result: { value: T } | undefined;
+    const ask = () => {
+      if (store.isBeingDestroyed(row.id)) throw missing(row.id);
+      return ownership.capture(row, storage);
+    };
+    await transitions.capture(row, storage, async (captured) => {
+      const begin = () =>
+        store.beginDestroy(row, () => {
+          result = { value: commit(captured) };
+        });
+      await decisions.make(row.id, ask, begin);
+    });
+    if (result === undefined) throw new Error(`the capture of capsule ${row.id} was not committed`);
+    return result.value;
+  }
+
+  /** As Capsules.destroy. */
+  async destroy(teamId: string, id: string): Promise<void> {
+    const { store, transitions, ownership, decisions } = this.#options;
+    let row: Capsule;
+    const read = () => {
+      row = store.require(teamId, id);
+    };
+    const ask = () => {
+      read();
+      return ownership.destroy(row);
+    };
+    const { destroyed } = await decisions.make(id, ask, (hasWaited) => {
+      if (hasWaited) read(); // other changes go on meanwhile
+      return { destroyed: transitions.destroy(store.beginDestroy(row)) };
+    });
+    await destroyed;
+  }
+}

@@ -1,0 +1,27 @@
+/**
+ * The port that decides which host holds a capsule, for services of several hosts: it is asked before a capsule changes hands, gets a
+ * name or uses a team's quotas. A host alone holds all of its capsules (docs/adr/0092).
+ */
+import type { Capsule } from "./store.ts";
+
+/**
+ * Each call is made before the row is changed. undefined: decided at once. A promise that rejects has decided nothing, and its error
+ * is the request's: CapsuleError "unavailable" when nobody could decide. A call may be repeated, and then succeeds again.
+ */
+export interface Ownership {
+  /** A new capsule, of this host. It has no row yet; where it gets none, `destroy` follows. */
+  create(row: Capsule): Promise<void> | undefined;
+  /** A capsule without a VM is to get one: a resume, or a start from its disk. */
+  admitResume(row: Capsule): Promise<void> | undefined;
+  destroy(row: Capsule): Promise<void> | undefined;
+  /** A running capsule becomes the template with this storage, and is destroyed. */
+  capture(row: Capsule, storage: string): Promise<void> | undefined;
+  rename(row: Capsule, name: string | null): Promise<void> | undefined;
+}
+
+const decided = () => undefined;
+
+/** For a host alone. */
+export const singleHost: Ownership = {
+  ...{ create: decided, admitResume: decided, destroy: decided, capture: decided, rename: decided },
+};
