@@ -136,7 +136,7 @@ describe("the QEMU of a running capsule", {
       if (target.startsWith("anon_inode:") || target === "/dev/null") continue;
       if (target.startsWith("socket:")) {
         assert.ok(name !== undefined, `descriptor ${fd} is a socket of the network`);
-        const match = /^$|\/(agent|qmp|qtest)\.sock(\.new)?$/.exec(name);
+        const match = /^$|\/(agent|net|qmp|qtest)\.sock(\.new)?$/.exec(name);
         assert.ok(match !== null, `descriptor ${fd} is the socket ${name}`);
         if (match[1] !== undefined) bound.add(match[1]);
         continue;
@@ -147,6 +147,6 @@ describe("the QEMU of a running capsule", {
       assert.ok(isOwn || !isWritable, `descriptor ${fd} can write ${target}`);
       assert.ok(isOwn || !target.startsWith(join(server.dataDir, "capsules")), `descriptor ${fd} is ${target}`);
     }
-    assert.ok(bound.has("agent") && bound.has("qmp"), [...bound].join());
+    for (const name of ["agent", "net", "qmp"]) assert.ok(bound.has(name), `${name} among ${[...bound].join()}`);
   });
 });

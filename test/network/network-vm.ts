@@ -6,7 +6,6 @@ import type { Agent } from "../../src/agent/agent.ts";
 import { connectAgent } from "../../src/agent/connection.ts";
 import { type Image, loadImage } from "../../src/host/images/images.ts";
 import { Jail } from "../../src/vmm/jail/jail.ts";
-import { parts } from "../../src/vmm/machine/parts.ts";
 import { installedProgram, type QemuProgram } from "../../src/vmm/machine/qemu-program.ts";
 import { measureTscKhz } from "../../src/vmm/machine/tsc.ts";
 import { flattenMemory } from "../../src/vmm/memory/base-memory.ts";
@@ -120,8 +119,7 @@ export class NetworkVms implements AsyncDisposable {
 
 async function qemuOf(program: QemuProgram): Promise<Qemu> {
   const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program.command), why: "tests" } as const;
-  const withNetwork = { ...parts, newest: ["ports:1", "net:1"] };
-  return new Qemu({ program, accelerator, jail: await Jail.open({ uids }), parts: withNetwork });
+  return new Qemu({ program, accelerator, jail: await Jail.open({ uids }) });
 }
 
 /** A guest whose programs run. */

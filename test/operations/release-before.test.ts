@@ -16,6 +16,11 @@ const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 const kernelKibOfThread = 16 + 8;
 /** Beyond the agent of the release before, in a fresh capsule. */
 const agentGrowthMaxKib = 64;
+/**
+ * The gateway's code in the agent's file. The agent never runs it, and it is held once for all capsules of a base, with the gateway's
+ * own pages (ADR 85).
+ */
+const gatewayCodeKib = 56;
 
 /** State that must survive: a file on the disk, and the memory of a process. */
 interface Left {
@@ -170,7 +175,8 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template, and paused");
     await using anew = await client.capsule();
     const grownKib = (await agentMemory(anew)) - made.agentKib;
-    assert.ok(grownKib <= agentGrowthMaxKib, `the agent holds ${grownKib} KiB more than that of the release before`);
+    const maxKib = agentGrowthMaxKib + gatewayCodeKib;
+    assert.ok(grownKib <= maxKib, `the agent holds ${grownKib} KiB more than that of the release before`);
     assert.equal(await anew.sh("echo made anew"), "made anew");
 
     for (const id of [paused.id, running.id, fromTemplate.id, made.stopped.id]) await client.known(id).destroy();

@@ -58,7 +58,7 @@ function warmProcessThat(warmTranslations: WarmProcess["warmTranslations"], canW
   return { spec: { files: { dir } }, canWarmTranslations, warmTranslations, kill } as unknown as WarmProcess;
 }
 
-test("the parent's checkpoint is woken, runs a command and is parked, on a temporary disk layer", async () => {
+test("the parent's checkpoint is woken, runs commands and is parked, on a temporary disk layer", async () => {
   let seen: { saved: SavedVm; layer: string } | undefined;
   const vm = new FakeVm("");
   const warm = warmProcessThat(async (saved, layer, warmUp: (vm: Vm) => Promise<void>) => {
@@ -68,7 +68,7 @@ test("the parent's checkpoint is woken, runs a command and is parked, on a tempo
   });
   await warmup().run(warm, target, never);
   assert.deepEqual(seen?.saved, { state: join(data, "templates/t/state"), memory: null });
-  assert.deepEqual(heard, ["wake warm-up", "thaw", "/bin/true", "freeze", "close"]);
+  assert.deepEqual(heard, ["wake warm-up", "thaw", "/bin/true", "/bin/bash", "freeze", "close"]);
   assert.equal(await vm.state(), "stopped");
   assert.ok(!existsSync(seen!.layer));
   assert.equal(kills, 0);

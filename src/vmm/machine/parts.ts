@@ -24,7 +24,7 @@ export interface Parts {
 const network = "net:1";
 
 export const parts: Parts = {
-  newest: ["ports:1"],
+  newest: ["ports:1", "net:1"],
   known: new Map([
     [
       "ports:1", // the serial device, with the agent's port
