@@ -31,6 +31,11 @@ pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_i
     });
     let args: Vec<OsString> = args.collect();
     if std::process::id() == 1 {
+        if count > 1 {
+            // The kernel passes options of its own command line that it does not know on to process 1, and `ps` would show them.
+            let end = *values.add(1);
+            libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_ARG_END, end, 0, 0);
+        }
         serve_machine()
     }
     if let [argument, port, turn] = &args[..] {

@@ -84,6 +84,10 @@ export const image = section(import.meta, "image", () => {
     }
   });
 
+  test("process 1 is /init, without options of the kernel's", async () => {
+    assert.equal(await output("root", "tr '\\0' ' ' </proc/1/cmdline"), "/init");
+  });
+
   test("sudo asks `user` for no password, and root neither", async () => {
     for (const user of users) {
       assert.equal(await output(user, "sudo -n id -u"), "0");
