@@ -12,6 +12,7 @@
 //!  workers ─► job: files, processes, ports, usage, growing                    (threads)
 //!
 //!  dispatcher ─► dials: connections to servers in the guest
+//!  agent ─► gateway::process ─► gateway: a process of its own      (connections out of the guest)
 //!
 //!  dispatcher ─► wake ─► devices; best_effort ─► identity        (a thread of its own)
 //! ```
