@@ -56,7 +56,7 @@ export const settings = {
   portTlsKey: row("CAPSULE_PORT_TLS_KEY", "", file, "PEM file of its private key", "CAPSULE_TLS_KEY"),
   egress: row(
     "CAPSULE_EGRESS",
-    "none",
+    "public",
     oneOf("public", "none"),
     "what a capsule reaches that asks for no network: every public address, or nothing",
   ),

@@ -74,7 +74,7 @@ test("a port appears, is opened and copied by a link, made public and private ag
 });
 
 test("the policy is edited in any status, and a refusal stands at its field", deadline, async () => {
-  await using capsule = await service().capsule();
+  await using capsule = await service().capsule({ network: { egress: "none" } });
   await capsule.pause();
   await using visitor = await Visitor.at(capsule, "network", { viewport: { width: 390, height: 844 } });
   const { page } = visitor;

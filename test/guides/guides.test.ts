@@ -30,7 +30,7 @@ const printed: Record<string, string[][]> = {
     ["job", "step 1", "step 2", "step 3"],
     ["stdout line 1", "stdout line 3", "ended with 0", "job ended with 3"],
   ],
-  "docs/guides/network.md": [["open for business"], ["cl-", "401"]],
+  "docs/guides/network.md": [["example.com has no address", "No route to host"], ["open for business"], ["cl-", "401"]],
   "docs/guides/recipes.md": [
     ["[exit code 0]", "one", "[exit code 1]"],
     ["cell: \n", "cell: 42", "cell: NameError"],

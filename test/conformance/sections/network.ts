@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
 import { client } from "../service.ts";
 
-const none = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
+const byDefault = { egress: "public", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
 const asked = {
   egress: "allowlist",
   allow: ["PyPI.org.", "8.8.8.0/24:53"],
@@ -21,8 +21,8 @@ export const network = section(import.meta, "network", () => {
     await capsule.pause();
     const { json } = await client.expect(200, "PUT", `${capsule.path}/network`, { json: { public_ports: [80] } });
     const { effective, counters, recent, unsupported, ...replaced } = json;
-    assert.deepEqual(replaced, { ...none, public_ports: [80] });
-    assert.deepEqual([effective, recent, unsupported], [{ egress: "none", allow: [], deny: [] }, [], true]);
+    assert.deepEqual(replaced, { ...byDefault, public_ports: [80] });
+    assert.deepEqual([effective, recent, unsupported], [{ egress: "public", allow: [], deny: [] }, [], false]);
     assert.deepEqual(new Set(Object.values(counters)), new Set([0]));
     await capsule.resume();
     assert.deepEqual(await shown(), replaced);
@@ -47,11 +47,18 @@ export const network = section(import.meta, "network", () => {
     assert.deepEqual((await client.expect(200, "GET", capsule.path)).json.network, kept);
   });
 
-  test("nothing goes out, whatever the policy", async () => {
-    await using capsule = await client.capsule({ network: { egress: "public" } });
+  test("nothing goes out under none, and reserved addresses under no policy", async () => {
     const dial =
-      "import socket\ntry: socket.create_connection(('1.1.1.1', 80), 5)\nexcept OSError as error: print(error.errno)";
-    assert.equal((await capsule.run("python3", ["-c", dial])).stdout, "101\n", "ENETUNREACH");
+      "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 20)\nexcept OSError as error: print(error.errno)";
+    for (const egress of ["none", "public"]) {
+      await using capsule = await client.capsule({ network: { egress } });
+      assert.equal((await capsule.run("python3", ["-c", dial])).stdout, "113\n", "EHOSTUNREACH");
+      const { json } = await client.expect(200, "GET", `${capsule.path}/network`);
+      assert.deepEqual([json.effective.egress, json.unsupported], [egress, false]);
+      const { verdict, reason, address, port } = json.recent.at(-1);
+      const expected = ["denied", egress === "none" ? "egress none" : "reserved", "192.0.2.1", 80];
+      assert.deepEqual([verdict, reason, address, port], expected);
+    }
   });
 
   test("a template keeps no network", async () => {
@@ -59,7 +66,7 @@ export const network = section(import.meta, "network", () => {
     const name = `network-${capsule.id}`;
     await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name } });
     await using made = await client.capsule({ template: name });
-    assert.deepEqual((await client.expect(200, "GET", made.path)).json.network, none);
+    assert.deepEqual((await client.expect(200, "GET", made.path)).json.network, byDefault);
     await made.destroy();
     await client.expect(204, "DELETE", `/v1/snapshots/${name}`);
   });
