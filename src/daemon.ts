@@ -5,6 +5,7 @@ import { chmodSync, mkdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { totalmem } from "node:os";
 import { join } from "node:path";
+import { getCACertificates } from "node:tls";
 import pino from "pino";
 import { systemClock } from "./capsules/clock.ts";
 import type { QuotaLimits } from "./capsules/quotas.ts";
@@ -234,7 +235,8 @@ function relayOf(
 ): Relay {
   return new Relay({
     start: () => startRelay({ jail }),
-    settings: relaySettings(boundsOf(config).rules, config.limits),
+    // The file of NODE_EXTRA_CA_CERTS is out of reach for the relay.
+    settings: relaySettings(boundsOf(config).rules, config.limits, getCACertificates("extra")),
     onCounts: (id, added) => {
       metrics().counted(added);
       networkCounters.add(id, added);

@@ -13,6 +13,7 @@ import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { fillDiskSizes } from "./capsules/disk-sizes.ts";
 import { Envs } from "./capsules/envs.ts";
 import { Idle } from "./capsules/idle.ts";
+import { InjectValues } from "./capsules/inject-values.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
 import { Metrics } from "./capsules/metrics/metrics.ts";
@@ -33,6 +34,7 @@ import { CapsuleRows } from "./db/capsule-rows.ts";
 import type { Database } from "./db/database.ts";
 import { DeadlineRows } from "./db/deadline-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
+import { InjectRows } from "./db/inject-rows.ts";
 import { MetricRows } from "./db/metric-rows.ts";
 import { NetworkRows } from "./db/network-rows.ts";
 import { PortRows } from "./db/port-rows.ts";
@@ -79,6 +81,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
     deadlineRows: new DeadlineRows(database),
     metricRows: new MetricRows(database),
     portRows: new PortRows(database),
+    injectRows: new InjectRows(database),
     networkCounters: new NetworkCounters(new NetworkRows(database)),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
@@ -199,7 +202,8 @@ function forget({ records, host }: ServiceOptions): void {
 
 function buildNetworks({ records, host, rules, outbound }: ServiceOptions, runs: Runs): Networks {
   const { portRows: rows, networkCounters: counters, store } = records;
-  const networks = new Networks({ rows, store, host, runs, rules, counters, outbound });
+  const injectValues = new InjectValues(records.injectRows, records.secret);
+  const networks = new Networks({ rows, store, host, runs, rules, counters, injectValues, outbound });
   runs.observe(networks);
   return networks;
 }

@@ -7,6 +7,7 @@ import type { Clock } from "./clock.ts";
 import type { Decisions } from "./decisions.ts";
 import { type Envs, requireSmall } from "./envs.ts";
 import { newCapsuleId } from "./ids.ts";
+import type { Networks } from "./networks.ts";
 import { type CreateRequest, newRow } from "./new-row.ts";
 import { originOf } from "./origin.ts";
 import type { Ownership } from "./ownership.ts";
@@ -28,6 +29,7 @@ export interface CreationsOptions {
   decisions: Decisions;
   /** Called when a capsule that was not made no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
+  networks: Networks;
 }
 
 export class Creations {
@@ -51,7 +53,7 @@ export class Creations {
       labels: encodeLabels(request.labels ?? {}),
       network: encodePolicy(request.network ?? noNetwork),
     };
-    const { envs = {} } = request;
+    const { envs = {}, injected = [] } = request;
     requireSmall(envs);
     const name = request.name ?? null;
     this.requireFree(teamId, name);
@@ -69,6 +71,7 @@ export class Creations {
     const insert = () => {
       const isNew = store.insert(row, () => {
         this.#options.envs.keep(row.id, envs);
+        this.#options.networks.keepInjected(row.id, injected);
         alongside(row);
       });
       if (!isNew) throw new Error(`the random id ${row.id} was taken`);

@@ -4,10 +4,12 @@ import type { PortRows } from "../db/port-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
 import { type EffectivePolicy, effectivePolicy } from "../network/effective.ts";
 import type { NetworkRules } from "../network/grants.ts";
+import { type InjectLimits, type InjectValue, parseInject } from "../network/inject.ts";
 import { decodePolicy, type NetworkPolicy, noNetwork, type PolicyLimits, parseNetwork } from "../network/policy.ts";
 import { newPortSecret } from "../network/port-tokens.ts";
+import type { InjectValues } from "./inject-values.ts";
 import type { NetworkCounters } from "./network-counters.ts";
-import type { Outbound, OutboundCounts, OutboundState } from "./outbound.ts";
+import type { Outbound, OutboundCounts, OutboundPolicy, OutboundState } from "./outbound.ts";
 import type { RunObserver } from "./run-policy.ts";
 import type { Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
@@ -31,6 +33,12 @@ export interface NetworkView extends OutboundState {
   isUnsupported: boolean;
 }
 
+export interface GivenNetwork {
+  network: NetworkPolicy;
+  /** The values of its headers. */
+  injected: InjectValue[];
+}
+
 export interface NetworksOptions {
   rows: PortRows;
   store: Pick<CapsuleStore, "require" | "get">;
@@ -38,6 +46,7 @@ export interface NetworksOptions {
   runs: Pick<Runs, "guest">;
   rules: NetworkRules;
   counters: NetworkCounters;
+  injectValues: InjectValues;
   outbound: Outbound;
 }
 
@@ -55,7 +64,7 @@ export class Networks implements RunObserver {
 
   began(row: Capsule, { networkSocket: socket }: Guest): void {
     const { id, teamId } = row;
-    if (socket !== null) this.#options.outbound.began({ id, teamId, socket, policy: this.#effective(row) });
+    if (socket !== null) this.#options.outbound.began({ id, teamId, socket, policy: this.#outboundPolicy(row) });
   }
 
   ended(id: string): void {
@@ -65,7 +74,7 @@ export class Networks implements RunObserver {
   /** Resolves when the running capsule obeys its row's policy, or reaches nothing. */
   async applied(id: string): Promise<void> {
     const row = this.#store.get(id);
-    if (row !== undefined) await this.#options.outbound.changed(id, this.#effective(row));
+    if (row !== undefined) await this.#options.outbound.changed(id, this.#outboundPolicy(row));
   }
 
   /** Throws as `policy`. */
@@ -90,13 +99,28 @@ export class Networks implements RunObserver {
     return this.#store.get(id)?.status === "paused" && !(await host.hasNetwork(id));
   }
 
-  #effective({ network }: Capsule): EffectivePolicy {
-    return effectivePolicy(decodePolicy(network), this.#options.rules);
+  #outboundPolicy({ id, network }: Capsule): OutboundPolicy {
+    const policy = decodePolicy(network);
+    const effective = effectivePolicy(policy, this.#options.rules);
+    if (policy === undefined || policy.inject.length === 0 || effective.egress === "none") return effective;
+    return { ...effective, inject: this.#options.injectValues.open(id, policy.inject) };
   }
 
-  /** As `parseNetwork`, by the operator's rules. */
-  parse(value: unknown, limits: PolicyLimits): NetworkPolicy {
-    return parseNetwork(value, limits, this.#options.rules);
+  /**
+   * As `parseNetwork`, by the operator's rules, and `parseInject`. `id`: of the capsule whose stored values stay where null is given;
+   * undefined: of a new one.
+   */
+  parse(value: unknown, limits: PolicyLimits & InjectLimits, id?: string): GivenNetwork {
+    const given = Object(value ?? {}) as { inject?: unknown };
+    const { rules: inject, values: injected } = parseInject(given.inject ?? [], limits);
+    const network = { ...parseNetwork(value, limits, this.#options.rules), inject };
+    this.#options.injectValues.require(id, injected);
+    return { network, injected };
+  }
+
+  /** Stores the values of a network's headers. Call it in the transaction that writes the network. */
+  keepInjected(id: string, values: readonly InjectValue[]): void {
+    this.#options.injectValues.keep(id, values);
   }
 
   /** The rules of a capsule of any team; undefined: there is none, or it is being destroyed. No port of one whose policy cannot be read is public. */

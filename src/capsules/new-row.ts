@@ -1,4 +1,5 @@
 /** The row of a new capsule. */
+import type { InjectValue } from "../network/inject.ts";
 import type { NetworkPolicy } from "../network/policy.ts";
 import type { Variables } from "./envs.ts";
 import { type Labels, type PolicyChange, policiesOf } from "./settings.ts";
@@ -18,6 +19,8 @@ export interface CreateRequest extends PolicyChange {
   timeoutSec: number;
   /** Default: none. */
   network?: NetworkPolicy | undefined;
+  /** The values of the network's headers, each of which is given. */
+  injected?: readonly InjectValue[] | undefined;
 }
 
 interface Encoded extends Omit<CreateRequest, "labels" | "network" | "diskMb">, Pick<Capsule, "labels" | "network"> {}

@@ -1,6 +1,12 @@
 /** The way out of running capsules, which a process of its own serves: a capsule without one reaches nothing. */
 import type { EffectivePolicy } from "../network/effective.ts";
+import type { OpenInjectRule } from "../network/inject.ts";
 import type { NetworkDecision } from "../wire/network.ts";
+
+export interface OutboundPolicy extends EffectivePolicy {
+  /** Left out: none. Its values are secrets: no answer and no log may have them. */
+  inject?: OpenInjectRule[];
+}
 
 /** The run of a capsule whose guest has a gateway. */
 export interface OutboundRun {
@@ -8,7 +14,7 @@ export interface OutboundRun {
   teamId: string;
   /** The path of the socket of the guest's network port. */
   socket: string;
-  policy: EffectivePolicy;
+  policy: OutboundPolicy;
 }
 
 /** The connections of a running capsule. */
@@ -30,7 +36,7 @@ export interface Outbound {
   /** The capsule's processes run. Returns at once, and connects later. */
   began(run: OutboundRun): void;
   /** Resolves when new connections obey the policy and those that it forbids are reset, or nothing goes out. Never rejects. */
-  changed(id: string, policy: EffectivePolicy): Promise<void>;
+  changed(id: string, policy: OutboundPolicy): Promise<void>;
   /** Its run has ended: its connections are closed. Called also where `began` was not. */
   ended(id: string): void;
   /** Empty where there is no run, or no answer in a second. Never rejects. */

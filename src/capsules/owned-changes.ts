@@ -19,7 +19,7 @@ export interface OwnedChangesOptions {
   runs: Runs;
   clock: Clock;
   quotas: Pick<Quotas, "promised">;
-  networks: Pick<Networks, "changed">;
+  networks: Pick<Networks, "changed" | "keepInjected">;
   ownership: Ownership;
   decisions: Decisions;
   /** Throws "name_taken". */
@@ -59,8 +59,10 @@ export class OwnedChanges {
 
   #set(row: Capsule, settings: CapsuleSettings, change: SettingsChange): Capsule {
     const { store, runs, networks } = this.#options;
-    if (changesNothing(row, settings)) return row;
-    const changed = store.set(row, settings);
+    const { injected = [] } = change;
+    if (changesNothing(row, settings) && injected.every(({ value }) => value === null)) return row;
+    const keep = () => networks.keepInjected(row.id, injected);
+    const changed = store.set(row, settings, change.network === undefined ? undefined : keep);
     runs.changed(changed);
     if (change.network !== undefined) networks.changed(row.id);
     return changed;

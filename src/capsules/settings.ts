@@ -1,5 +1,6 @@
 /** The settings of a capsule, which a client may change at any time: name, labels, and what happens to it by itself. */
 import type { CapsuleSettings } from "../db/capsule-rows.ts";
+import type { InjectValue } from "../network/inject.ts";
 import { encodePolicy, type NetworkPolicy } from "../network/policy.ts";
 import { type DeadlineAction, labelsMax, labelValueMaxBytes } from "../wire/capsule.ts";
 import { policyDefaults } from "../wire/defaults.ts";
@@ -31,6 +32,8 @@ export interface SettingsChange extends PolicyChange {
   timeoutSec?: number | undefined;
   /** Replaces the one that the capsule has. */
   network?: NetworkPolicy;
+  /** The values of the network's headers. */
+  injected?: readonly InjectValue[];
 }
 
 /** The policies of a new capsule. Its times come with the request, or from the limits of the service. */

@@ -152,9 +152,9 @@ export class CapsuleStore {
     return requireChanged(row, this.#notified(row, changed));
   }
 
-  /** A change under way goes on, and the time of the last change stays. */
-  set(row: Capsule, settings: CapsuleSettings): Capsule {
-    const changed = this.#rows.set(row.id, settings) as Capsule | undefined;
+  /** A change under way goes on, and the time of the last change stays. `alongside` is called in the same transaction. */
+  set(row: Capsule, settings: CapsuleSettings, alongside?: () => void): Capsule {
+    const changed = this.#rows.set(row.id, settings, alongside) as Capsule | undefined;
     if (changed === undefined) throw missing(row.id);
     this.#publish(row.teamId, row.id, changed);
     return changed;

@@ -32,17 +32,19 @@ test("create passes its network on", async () => {
   });
 });
 
-test("network shows it; with an option it replaces all but host_header", async () => {
+test("network shows it; with an option it replaces all but host_header and inject", async () => {
   const id = await api.capsule("paused");
-  const json = { egress: "public", allow: ["a.example"], host_header: "localhost" };
+  const rules = (value: string | null) => [{ host: "api.example", headers: { "X-Key": value, "X-More": value } }];
+  const json = { egress: "public", allow: ["a.example"], host_header: "localhost", inject: rules("secret") };
   await api.call("PUT", `/v1/capsules/${id}/network`, { json });
   const shown = await line.run(["network", id]);
   assert.equal(shown.code, 0, shown.stderr);
   assert.match(shown.stdout, /egress +public\n/);
+  assert.match(shown.stdout, /injected +api\.example: X-Key, X-More\n/);
   assert.match(shown.stdout, /in effect +public, without a way out\n/);
   const replaced = await line.run(["network", "--json", id, "--public-port", "80"]);
   assert.deepEqual(JSON.parse(replaced.stdout).public_ports, [80]);
-  assert.deepEqual(await networkOf(id), { ...none, public_ports: [80], host_header: "localhost" });
+  assert.deepEqual(await networkOf(id), { ...none, public_ports: [80], host_header: "localhost", inject: rules(null) });
 });
 
 test("network lists what was denied, newest first, and nothing else of what was decided", async () => {

@@ -24,12 +24,13 @@ function portIn(name: string, text: string): number {
   throw new UsageError(`${name} takes a port, 1 to 65535, not ${JSON.stringify(text)}`);
 }
 
-/** Without options the network is shown. With some it is replaced, but for `host_header`, which has no option. */
+/** Without options the network is shown. With some it is replaced, but for `host_header` and `inject`, which have no option. */
 export async function network(call: Call): Promise<number> {
   const options = networkOptionsOf(call);
   const capsule = await capsuleBy(await call.client(), call.words[0]!);
   let state = await capsule.network();
-  if (options !== undefined) state = await capsule.setNetwork({ ...options, hostHeader: state.hostHeader });
+  const { hostHeader, inject } = state;
+  if (options !== undefined) state = await capsule.setNetwork({ ...options, hostHeader, inject });
   if (call.isJson) await printJson(state);
   else await printLine(table(["FIELD", "VALUE"], rowsOf(state), process.stdout.columns));
   return exitCodes.done;
@@ -37,7 +38,7 @@ export async function network(call: Call): Promise<number> {
 
 const deniedShown = 10;
 
-function rowsOf({ egress, allow, deny, publicPorts, hostHeader, ...state }: NetworkState): string[][] {
+function rowsOf({ egress, allow, deny, publicPorts, hostHeader, inject, ...state }: NetworkState): string[][] {
   const { effective, counters, recent, unsupported } = state;
   const list = (values: readonly unknown[]) => values.join(", ") || "-";
   const denied = recent.filter(({ verdict }) => verdict === "denied").slice(-deniedShown);
@@ -47,6 +48,7 @@ function rowsOf({ egress, allow, deny, publicPorts, hostHeader, ...state }: Netw
     ["deny", list(deny)],
     ["public ports", list(publicPorts)],
     ["host header", hostHeader ?? "-"],
+    ...inject.map(({ host, headers }) => ["injected", `${host}: ${list(Object.keys(headers))}`]),
     ["in effect", `${effective.egress}${unsupported ? ", without a way out" : ""}`],
     ["connections", `${counters.connectionsTotal}, of them ${counters.connectionsOpen} open`],
     ["bytes", `${counters.bytesOut} out, ${counters.bytesIn} in`],

@@ -220,9 +220,17 @@ export class CapsuleRows {
     return statement.get({ id, revision, ...change }) as CapsuleRow | undefined;
   }
 
-  /** Leaves the revision as it is: a change under way goes on. Throws when another capsule has the name. */
-  set(id: string, settings: CapsuleSettings): CapsuleRow | undefined {
-    return this.#set.get({ id, ...settings }) as CapsuleRow | undefined;
+  /**
+   * In one transaction with `alongside`. Leaves the revision as it is: a change under way goes on. Throws when another capsule has the
+   * name.
+   */
+  set(id: string, settings: CapsuleSettings, alongside?: () => void): CapsuleRow | undefined {
+    const set = () => this.#set.get({ id, ...settings }) as CapsuleRow | undefined;
+    if (alongside === undefined) return set();
+    return transact(this.#database, () => {
+      alongside();
+      return set();
+    });
   }
 
   /** As `change`, in one transaction with `alongside`, which is not called when the row has changed. */

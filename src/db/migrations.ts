@@ -213,6 +213,10 @@ export const steps = [
   ALTER TABLE capsules ADD COLUMN bytes_out INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE capsules ADD COLUMN bytes_in INTEGER NOT NULL DEFAULT 0;
   `,
+  // The values of headers that requests of a capsule get, a JSON object of sealed texts by host and name; null: none.
+  `
+  ALTER TABLE capsules ADD COLUMN inject TEXT;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -59,6 +59,11 @@ export class CapsuleBodies {
   }
 }
 
-export function networkBody({ egress, allow, deny, publicPorts, hostHeader }: NetworkPolicy): Network {
-  return { egress, allow, deny, public_ports: publicPorts, host_header: hostHeader, inject: [] };
+/** With null for each value of a header. */
+export function networkBody({ egress, allow, deny, publicPorts, hostHeader, inject }: NetworkPolicy): Network {
+  const rules = inject.map(({ host, headers }) => ({
+    host,
+    headers: Object.fromEntries(headers.map((name) => [name, null])),
+  }));
+  return { egress, allow, deny, public_ports: publicPorts, host_header: hostHeader, inject: rules };
 }

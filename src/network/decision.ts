@@ -184,3 +184,19 @@ function liesWithin({ range }: Destination, ranges: readonly AddressRange[]): bo
 function contains(ranges: readonly AddressRange[], address: number): boolean {
   return ranges.some(({ first, last }) => first <= address && address <= last);
 }
+
+const [httpPort, httpsPort] = [80, 443];
+
+/**
+ * Why a request to the name, which would leave the capsule in plain HTTP, may not be sent as HTTPS to this address of it; undefined: it may.
+ */
+export function injectedRefusalOf(
+  rules: Rules,
+  operator: OperatorRules,
+  name: string,
+  address: number,
+): DeniedReason | undefined {
+  const refusal = refusalOf(rules, operator, address, httpPort) ?? refusalOf(rules, operator, address, httpsPort);
+  if (refusal !== undefined || isListedName(rules, name, httpPort)) return refusal;
+  return decide(rules, operator, address, httpPort).kind === "dial" ? undefined : "not listed";
+}

@@ -4,6 +4,7 @@ import type { Limits } from "../wire/limits.ts";
 import { type Egress, egresses } from "../wire/network.ts";
 import { type Destination, destinationOf } from "./destinations.ts";
 import { isOpen, type NetworkRules, strictRules } from "./grants.ts";
+import type { InjectRule } from "./inject.ts";
 
 export interface NetworkPolicy {
   egress: Egress;
@@ -15,6 +16,8 @@ export interface NetworkPolicy {
   publicPorts: number[];
   /** The Host that a server in the guest sees; null: the client's. */
   hostHeader: string | null;
+  /** Headers that the relay sets, without their values. */
+  inject: InjectRule[];
 }
 
 export const noNetwork: Readonly<NetworkPolicy> = Object.freeze({
@@ -23,6 +26,7 @@ export const noNetwork: Readonly<NetworkPolicy> = Object.freeze({
   deny: [],
   publicPorts: [],
   hostHeader: null,
+  inject: [],
 });
 
 export type PolicyLimits = Pick<Limits, "network_entries_max" | "public_ports_max">;
@@ -31,7 +35,7 @@ const hostHeaderMaxLength = 255;
 const hostPattern = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?$/;
 
 /**
- * A field left out, and null, is its default; unknown fields are ignored. Throws CapsuleError with the path of the field:
+ * Without the rules of `inject`, which `parseInject` reads. A field left out, and null, is its default; unknown fields are ignored. Throws CapsuleError with the path of the field:
  * "invalid_request", and "forbidden" for an entry of `allow` that only a grant of the operator opens.
  */
 export function parseNetwork(value: unknown, limits: PolicyLimits, rules: NetworkRules = strictRules): NetworkPolicy {
@@ -45,10 +49,8 @@ export function parseNetwork(value: unknown, limits: PolicyLimits, rules: Networ
     deny: denied.map(({ text }) => text),
     publicPorts: publicPortsOf(given.public_ports ?? [], limits),
     hostHeader: hostHeaderOf(given.host_header ?? null),
+    inject: [],
   };
-  const inject = given.inject ?? [];
-  if (!Array.isArray(inject)) throw refusal("network.inject", "must be array");
-  if (inject.length > 0) throw refusal("network.inject", "must be empty: this release sets no headers of requests");
   requireGranted(allowed, rules);
   return policy;
 }
@@ -126,11 +128,16 @@ export function decodePolicy(text: string | null): NetworkPolicy | undefined {
       isListOf("string", value?.allow) &&
       isListOf("string", value?.deny) &&
       isListOf("number", value?.publicPorts) &&
-      (value?.hostHeader === null || typeof value?.hostHeader === "string");
-    return isPolicy ? (value as NetworkPolicy) : undefined;
+      (value?.hostHeader === null || typeof value?.hostHeader === "string") &&
+      (value.inject === undefined || (Array.isArray(value.inject) && value.inject.every(isRule)));
+    return isPolicy ? ({ ...value, inject: value.inject ?? [] } as NetworkPolicy) : undefined; // rows of before have no rules
   } catch {
     return undefined;
   }
+}
+
+function isRule(value: Partial<InjectRule> | null): boolean {
+  return typeof value?.host === "string" && isListOf("string", value.headers);
 }
 
 function isListOf(type: "string" | "number", value: unknown): boolean {

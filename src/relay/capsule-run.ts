@@ -1,12 +1,15 @@
 /** One capsule while its port is in the relay's hands: policy, limits, connections, questions and what became of them. */
 import type { Socket } from "node:net";
+import type { SecureContext } from "node:tls";
 import { type OperatorRules, type Rules, rulesOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
+import type { OpenInjectRule } from "../network/inject.ts";
 import type { NetworkDecision } from "../wire/network.ts";
 import { AnsweredNames } from "./answered-names.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import { Connection, type ConnectionShared } from "./connection.ts";
 import type { Dialler } from "./dialler.ts";
+import { InjectConnection, type InjectConnectionShared, injectedPort } from "./inject-connection.ts";
 import type { RelayLimits, RelayPolicy, RunCounts } from "./messages.ts";
 import { Names } from "./names.ts";
 import { Port, type PortOwner } from "./port.ts";
@@ -23,6 +26,8 @@ export interface RunShared {
   limits: () => RelayLimits;
   resolver: () => Resolver;
   dialler: Dialler;
+  /** Trusts the roots of Node and those of the operator. */
+  trust: () => SecureContext;
   turns: Turns;
   held: ByteBudget;
   windows: ByteBudget;
@@ -33,13 +38,16 @@ export interface RunShared {
   lost: (run: CapsuleRun, why: string) => void;
 }
 
+type RunConnection = Connection | InjectConnection;
+
 const noCounts = (): RunCounts => ({ connections: 0, denied: 0, failed: 0, bytesOut: 0, bytesIn: 0 });
 
 export class CapsuleRun implements PortOwner {
   readonly #team: string;
   readonly #shared: RunShared;
   #rules: Rules;
-  readonly #connections = new Set<Connection>();
+  #inject: readonly OpenInjectRule[];
+  readonly #connections = new Set<RunConnection>();
   readonly #recent = new RecentDecisions();
   readonly #answered = new AnsweredNames();
   readonly #connectRate: Rate;
@@ -52,13 +60,14 @@ export class CapsuleRun implements PortOwner {
   readonly #windows: ByteBudget;
   #isHeldFull = false;
   readonly #names: Names;
-  readonly #ofConnections: ConnectionShared;
+  readonly #ofConnections: ConnectionShared & InjectConnectionShared;
   readonly #port: Port;
 
   constructor(socket: Socket, { team, policy }: { team: string; policy: RelayPolicy }, shared: RunShared) {
     this.#team = team;
     this.#shared = shared;
     this.#rules = rulesOf(policy);
+    this.#inject = policy.inject ?? [];
     const { heldMaxBytes } = shared.limits();
     this.#held = new ByteBudget(heldMaxBytes, shared.held);
     this.#windows = new ByteBudget(heldMaxBytes, shared.windows);
@@ -81,6 +90,7 @@ export class CapsuleRun implements PortOwner {
 
   setPolicy(policy: RelayPolicy): void {
     this.#rules = rulesOf(policy);
+    this.#inject = policy.inject ?? [];
     this.recheck();
   }
 
@@ -114,7 +124,7 @@ export class CapsuleRun implements PortOwner {
   asked(stream: PortStream, asked: Asked): void {
     if (asked.kind === "resolve") void this.#resolve(stream, asked.name, asked.type);
     else if (this.#hasPlace()) {
-      const connection = new Connection(stream, asked, this.#ofConnections);
+      const connection = this.#newConnection(stream, asked);
       this.#connections.add(connection);
       this.#countOfTeam(1);
       connection.begin();
@@ -122,6 +132,11 @@ export class CapsuleRun implements PortOwner {
       this.#note({ verdict: "denied", reason: "limit", address: addressText(asked.address), port: asked.port });
       stream.fail("denied", "limit");
     }
+  }
+
+  #newConnection(stream: PortStream, asked: { address: number; port: number }): RunConnection {
+    const isRead = asked.port === injectedPort && this.#inject.length > 0;
+    return new (isRead ? InjectConnection : Connection)(stream, asked, this.#ofConnections);
   }
 
   lost(why: string): void {
@@ -162,10 +177,13 @@ export class CapsuleRun implements PortOwner {
 
   // ---- Its connections
 
-  #sharedOfConnections(): ConnectionShared {
-    const { operator, dialler } = this.#shared;
+  #sharedOfConnections(): ConnectionShared & InjectConnectionShared {
+    const { operator, dialler, trust } = this.#shared;
     return {
       rules: () => this.#rules,
+      inject: () => this.#inject,
+      trust,
+      mayConnect: () => this.#connectRate.take(),
       operator,
       dialler,
       names: this.#names,
@@ -180,7 +198,7 @@ export class CapsuleRun implements PortOwner {
         if (direction === "in") this.#counts.bytesIn += bytes;
         else this.#counts.bytesOut += bytes;
       },
-      released: (connection) => {
+      released: (connection: RunConnection) => {
         if (this.#connections.delete(connection)) this.#countOfTeam(-1);
       },
     };

@@ -26,9 +26,10 @@ import type { PortStream, StreamSink } from "./port-stream.ts";
 import type { Noted } from "./recent-decisions.ts";
 import { type RefusalKind, refusalBytes } from "./refusals.ts";
 
-const firstBytesMs = 10_000;
+/** Time for a program's first bytes, where they are read first. */
+export const firstBytesMs = 10_000;
 /** Time that a program has to close after it was refused. */
-const refusedMs = 5_000;
+export const refusedMs = 5_000;
 
 /** Everything that the connections of one capsule have in common. */
 export interface ConnectionShared extends InflowShared {
@@ -90,10 +91,20 @@ export class Connection implements StreamSink {
     }
   }
 
-  /** Before anything was accepted. */
+  /** As `begin`, of a stream that was opened already and has brought these bytes, or none in time. */
+  beginOpened(bytes: Buffer, { isLate, hasEnded }: { isLate: boolean; hasEnded: boolean }): void {
+    this.#isAccepted = true;
+    this.#first.add(bytes);
+    this.begin();
+    if (this.#phase === "reading" && isLate) this.#refuse("not permitted", "no name within 10 s");
+    if (this.#phase === "reading") this.#readFirst();
+    if (hasEnded) this.ended();
+  }
+
   deny(reason: string): void {
     this.#note("denied", reason);
-    this.#stream.fail("denied", reason);
+    if (this.#isAccepted) this.#refuse("not permitted", reason, true);
+    else this.#stream.fail("denied", reason);
   }
 
   /** Ends it when the policy, as it is now, forbids it. */
@@ -154,7 +165,8 @@ export class Connection implements StreamSink {
     const isDenied = failure === "own address" || failure === "limit";
     const reason = failure === "own address" ? "reserved" : failure;
     this.#note(isDenied ? "denied" : "failed", reason);
-    if (this.#isAccepted) this.#refuse(isDenied ? "not permitted" : "no address", `${this.#name}: ${reason}`, true);
+    const what = this.#name ?? addressText(this.#address);
+    if (this.#isAccepted) this.#refuse(isDenied ? "not permitted" : "no address", `${what}: ${reason}`, true);
     else this.#stream.fail(isDenied ? "denied" : (failure as "refused"), reason);
   }
 

@@ -164,6 +164,8 @@ class TcpConnection implements Upstream {
   }
 
   reset(): void {
-    this.socket.resetAndDestroy();
+    // libuv does not reset a socket whose FIN is still to be sent, and Node then leaves it open.
+    if (this.socket.writableEnded && !this.socket.writableFinished) this.socket.destroy();
+    else this.socket.resetAndDestroy();
   }
 }

@@ -39,7 +39,8 @@ export function readHttpHead(bytes: Buffer, scanned = 0): FirstName {
   return hosts.length === 1 ? hostIn(hosts[0]!) : odd(hosts.length === 0 ? "no Host" : "two Hosts");
 }
 
-function hostIn(host: string): FirstName {
+/** The name and port of a Host's value. */
+export function hostIn(host: string): FirstName {
   const [, name = "", portText] = /^([\x21-\x39\x3b-\x7e]+)(?<!\.)(?::(.*))?$/.exec(host) ?? [];
   const domain = domainOf(name);
   if (domain === undefined) return odd("an odd Host");

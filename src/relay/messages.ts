@@ -2,6 +2,7 @@
  * Messages between the service and the relay, over the channel of a child process. The service trusts the relay's counts and
  * nothing else of it: what a capsule may reach, the relay is told.
  */
+import type { OpenInjectRule } from "../network/inject.ts";
 import type { Egress, NetworkDecision } from "../wire/network.ts";
 
 /** A capsule's policy after the operator's ceiling. Entries as in NetworkPolicy. */
@@ -9,6 +10,8 @@ export interface RelayPolicy {
   egress: Egress;
   allow: string[];
   deny: string[];
+  /** Headers of plain HTTP requests that leave as HTTPS; left out: none. No log and no message of the relay has the values. */
+  inject?: OpenInjectRule[];
 }
 
 /** The operator's rules, which hold for all capsules. */
@@ -19,6 +22,8 @@ export interface RelaySettings {
   reserved: string[];
   /** Reserved destinations that a capsule's `allow` may name; `host:PORT` is this machine's 127.0.0.1. */
   grants: string[];
+  /** Certificates in PEM that are trusted beside Node's own. */
+  roots?: string[];
   limits: RelayLimits;
 }
 

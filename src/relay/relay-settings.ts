@@ -3,10 +3,16 @@ import type { NetworkRules } from "../network/grants.ts";
 import type { Limits } from "../wire/limits.ts";
 import type { RelaySettings } from "./messages.ts";
 
-export function relaySettings({ deny, grants }: NetworkRules, limits: Limits): Omit<RelaySettings, "resolvers"> {
+/** `roots`: as in RelaySettings. */
+export function relaySettings(
+  { deny, grants }: NetworkRules,
+  limits: Limits,
+  roots: readonly string[] = [],
+): Omit<RelaySettings, "resolvers"> {
   return {
     reserved: [...deny],
     grants: grants.map(({ text }) => text),
+    roots: [...roots],
     limits: {
       connectionsMax: limits.network_connections_max,
       teamConnectionsMax: limits.network_team_connections_max,

@@ -1,5 +1,6 @@
 /** All capsules in the relay's hands, by the service's messages. */
 import type { Socket } from "node:net";
+import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
 import type { OperatorRules } from "../network/decision.ts";
 import { rangeOf } from "../network/destinations.ts";
 import { type Grant, parseGrants } from "../network/grants.ts";
@@ -51,6 +52,8 @@ export class Runs {
   #reserved = noSettings.reserved.map((text) => rangeOf(text)!);
   #grants: Grant[] = [];
   #resolver: Resolver;
+  /** Made for the first request that needs it. */
+  #trust: SecureContext | undefined;
   #names: Record<string, number> = {};
   #connectionsTold = 0;
   readonly #timer: NodeJS.Timeout;
@@ -63,6 +66,10 @@ export class Runs {
       limits: () => this.#settings.limits,
       resolver: () => this.#resolver,
       dialler: options.dialler,
+      trust: () => {
+        this.#trust ??= createSecureContext({ ca: [...rootCertificates, ...(this.#settings.roots ?? [])] });
+        return this.#trust;
+      },
       turns: new Turns(),
       held: new ByteBudget(heldOfAllBytes),
       windows: new ByteBudget(heldOfAllBytes),
@@ -120,6 +127,7 @@ export class Runs {
 
   #set(settings: RelaySettings): void {
     this.#settings = settings;
+    this.#trust = undefined;
     this.#reserved = settings.reserved.map(rangeOf).filter((range) => range !== undefined);
     this.#grants = parseGrants(settings.grants.join(","));
     this.#resolver = this.#newResolver(settings.resolvers);

@@ -32,6 +32,11 @@ export interface NetworkOptions {
   publicPorts?: readonly number[];
   /** The Host that servers in the capsule see, such as `localhost:{port}`. Default, null: the client's. */
   hostHeader?: string | null;
+  /**
+   * Requests to http://{host} leave as HTTPS with these headers, whose values the capsule never has. null, for `setNetwork`: the stored
+   * value stays. Default: none.
+   */
+  inject?: readonly { host: string; headers: Readonly<Record<string, string | null>> }[];
 }
 
 /** For `update`; fields that are left out stay. */

@@ -107,8 +107,16 @@ test("a network and links to ports go and come as the API has them", async () =>
     return method === "DELETE" ? new Response(null, { status: 204 }) : Response.json(answers[method as "GET"]);
   };
   const client = new Client({ url, apiKey: "k", fetch: recording });
-  const network = { egress: "allowlist", allow: ["a"], deny: ["1.1.1.1"], publicPorts: [80], hostHeader: "b" } as const;
-  const sent = { egress: "allowlist", allow: ["a"], deny: ["1.1.1.1"], public_ports: [80], host_header: "b" };
+  const inject = [{ host: "a", headers: { X_Key: "1", "x-key-2": null } }];
+  const network = {
+    egress: "allowlist",
+    allow: ["a"],
+    deny: ["1.1.1.1"],
+    publicPorts: [80],
+    hostHeader: "b",
+    inject,
+  } as const;
+  const sent = { egress: "allowlist", allow: ["a"], deny: ["1.1.1.1"], public_ports: [80], host_header: "b", inject };
   const made = await client.create({ network, wait: false });
   assert.deepEqual([made.info.network.hostHeader, made.info.portUrl], [null, "p"]);
   const state = await made.network();

@@ -12,11 +12,11 @@ export async function readNetwork(transport: Transport, path: string, options: C
 export async function replaceNetwork(
   transport: Transport,
   path: string,
-  { egress, allow, deny, publicPorts, hostHeader, ...unknown }: NetworkOptions,
+  { egress, allow, deny, publicPorts, hostHeader, inject, ...unknown }: NetworkOptions,
   options: CallOptions,
 ): Promise<NetworkState> {
   refuseUnknown("setNetwork", unknown);
-  const json = snakeKeys({ egress, allow, deny, publicPorts, hostHeader });
+  const json = snakeKeys({ egress, allow, deny, publicPorts, hostHeader, inject });
   const request = { method: "PUT", path: `${path}/network`, json, repeat: "always" } as const;
   return camelKeys(await transport.json({ ...request, ...options }));
 }

@@ -22,7 +22,7 @@ export interface NetworkInfo {
   publicPorts: number[];
   /** The Host that servers in the capsule see, such as `localhost:{port}`; null: the client's. */
   hostHeader: string | null;
-  /** Always empty in this release. */
+  /** Requests to http://{host} leave as HTTPS with these headers; their values are not told. */
   inject: { host: string; headers: Record<string, null> }[];
 }
 

@@ -135,6 +135,9 @@ export const settableLimits = {
   ),
   network_entries_max: limit(256, [0, 1_024], "entries of a network's allow, and of its deny"),
   public_ports_max: limit(32, [0, 1_024], "public ports of a capsule"),
+  inject_rules_max: limit(16, [0, 64], "rules of a network's inject"),
+  inject_headers_max: limit(16, [0, 64], "headers of one rule of inject"),
+  inject_value_max_bytes: limit(8_192, [1, 16_384], "value of one header of inject"),
   port_token_max_sec: limit(604_800, [1, 31_536_000], "longest life of a token that opens a port"),
   public_wakes_per_hour: limit(
     30,

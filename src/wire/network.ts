@@ -23,6 +23,9 @@ const hostMeaning = "The Host that the capsule's servers see, such as `localhost
 
 /** One rule of `inject`. Values of headers go in and never come out. */
 const InjectRule = Type.Object({ host: Type.String(), headers: Type.Record(Type.String(), Type.Null()) });
+const injectMeaning =
+  "Requests of the capsule to http://{host} leave as HTTPS with these headers, whose values the capsule never has. Every answer shows " +
+  "values as null.";
 
 const fields = {
   egress: EgressWord,
@@ -30,7 +33,7 @@ const fields = {
   deny: Type.Array(Type.String(), { description: denyMeaning }),
   public_ports: Type.Array(Type.Integer(), { description: publicMeaning }),
   host_header: Nullable(Type.String({ description: hostMeaning })),
-  inject: Type.Array(InjectRule, { description: "Always empty in this release." }),
+  inject: Type.Array(InjectRule, { description: injectMeaning }),
 };
 
 export const Network = Type.Object(fields, {
@@ -41,7 +44,11 @@ export type Network = Static<typeof Network>;
 
 /** For the description only: `network/policy.ts` checks it. */
 export function NetworkBody(limits: Limits) {
-  const { network_entries_max: maxItems, public_ports_max } = limits;
+  const { network_entries_max: maxItems, public_ports_max, inject_rules_max, inject_value_max_bytes } = limits;
+  const value = Type.String({ maxLength: inject_value_max_bytes, pattern: "^[\\t\\x20-\\x7e]*$" });
+  const headers = Type.Record(Type.String(), Nullable(value));
+  const rule = Type.Object({ host: Type.String({ description: "One domain." }), headers });
+  const givenMeaning = `${injectMeaning} null keeps the stored value of that host and name; a rule that is left out is removed.`;
   const entries = (description: string) => Type.Optional(Type.Array(Type.String(), { maxItems, description }));
   const ports = Type.Array(Type.Integer({ minimum: 1, maximum: 65_535 }), { maxItems: public_ports_max });
   return checkedByRoute(
@@ -51,7 +58,7 @@ export function NetworkBody(limits: Limits) {
       deny: entries(denyMeaning),
       public_ports: Type.Optional({ ...ports, description: publicMeaning }),
       host_header: Type.Optional(Nullable(Type.String({ description: hostMeaning }))),
-      inject: Type.Optional(Type.Array(InjectRule, { maxItems: 0, description: "Empty in this release." })),
+      inject: Type.Optional(Type.Array(rule, { maxItems: inject_rules_max, description: givenMeaning })),
     }),
   );
 }

@@ -1,9 +1,8 @@
 /** The way out of capsules, which notes what it is told. */
-import type { Outbound, OutboundRun, OutboundState } from "../../src/capsules/outbound.ts";
-import type { EffectivePolicy } from "../../src/network/effective.ts";
+import type { Outbound, OutboundPolicy, OutboundRun, OutboundState } from "../../src/capsules/outbound.ts";
 
 export class FakeOutbound implements Outbound {
-  readonly told: [what: string, id: string, policy?: EffectivePolicy][] = [];
+  readonly told: [what: string, id: string, policy?: OutboundPolicy][] = [];
   /** Called with each run that begins. */
   onBegan: (run: OutboundRun) => void = () => {};
   /** Changes resolve with it. */
@@ -15,7 +14,7 @@ export class FakeOutbound implements Outbound {
     this.onBegan(run);
   }
 
-  async changed(id: string, policy: EffectivePolicy): Promise<void> {
+  async changed(id: string, policy: OutboundPolicy): Promise<void> {
     this.told.push(["changed", id, policy]);
     await this.obeyed;
   }

@@ -16,18 +16,18 @@ async function replaceNetwork({ client, store }: Dashboard, id: string, network:
 
 /** All other fields, and other public ports, stay as they are on the service now. */
 export async function setPublic(dashboard: Dashboard, id: string, port: number, isPublic: boolean): Promise<void> {
-  const { egress, allow, deny, publicPorts, hostHeader } = await dashboard.client.capsule(id).network();
+  const { egress, allow, deny, publicPorts, hostHeader, inject } = await dashboard.client.capsule(id).network();
   const others = publicPorts.filter((each) => each !== port);
   const changed = isPublic ? [...others, port] : others;
-  await replaceNetwork(dashboard, id, { egress, allow, deny, publicPorts: changed, hostHeader });
+  await replaceNetwork(dashboard, id, { egress, allow, deny, publicPorts: changed, hostHeader, inject });
 }
 
 /** Adds an entry to `allow`, and nothing else. Where the policy let nothing out, it lets out what `allow` names. */
 export async function allowEntry(dashboard: Dashboard, id: string, entry: string): Promise<void> {
-  const { egress, allow, deny, publicPorts, hostHeader } = await dashboard.client.capsule(id).network();
+  const { egress, allow, deny, publicPorts, hostHeader, inject } = await dashboard.client.capsule(id).network();
   const entries = allow.includes(entry) ? allow : [...allow, entry];
   const opened = egress === "none" ? "allowlist" : egress;
-  await replaceNetwork(dashboard, id, { egress: opened, allow: entries, deny, publicPorts, hostHeader });
+  await replaceNetwork(dashboard, id, { egress: opened, allow: entries, deny, publicPorts, hostHeader, inject });
 }
 
 interface PublicDialogProps {
@@ -74,6 +74,7 @@ export function NetworkDialog({ capsule, onClose }: { capsule: CapsuleInfo; onCl
       deny: linesIn(deny),
       publicPorts: portsIn(ports),
       hostHeader: host.trim() === "" ? null : host.trim(),
+      inject: network.inject, // with null for each value, which then stays
     });
   return (
     <FormDialog title="Network" confirm="Save" paths={networkPaths} onConfirm={save} onClose={onClose}>

@@ -47,7 +47,7 @@ interface PolicyProps {
 
 /** The policy as the service keeps it, the part of it that holds, and what it has let through. */
 function Policy({ capsule: { network }, state, problem }: PolicyProps) {
-  const { egress, allow, deny, publicPorts, hostHeader } = network;
+  const { egress, allow, deny, publicPorts, hostHeader, inject } = network;
   return (
     <dl class="panel details">
       <dt>Reaches</dt>
@@ -60,12 +60,24 @@ function Policy({ capsule: { network }, state, problem }: PolicyProps) {
       <dd>{publicPorts.length === 0 ? <span class="muted">none</span> : publicPorts.join(", ")}</dd>
       <dt>Host header</dt>
       <dd class={hostHeader === null ? undefined : "mono"}>{hostHeader ?? <span class="muted">the client's</span>}</dd>
+      <dt>Injected headers</dt>
+      {inject.length === 0 && <dd class="muted">none</dd>}
+      {inject.map(({ host, headers }) => (
+        <dd key={host}>
+          <span class="mono">{host}</span> <span class="muted">{injectedWords(headers)}</span>
+        </dd>
+      ))}
       <dt>In effect</dt>
       <dd>{problem ?? (state === undefined ? "…" : effectWords(state))}</dd>
       <dt>So far</dt>
       <dd>{state === undefined ? "…" : counterWords(state)}</dd>
     </dl>
   );
+}
+
+function injectedWords(headers: Record<string, null>): string {
+  const names = Object.keys(headers);
+  return names.length === 0 ? "by HTTPS" : names.map((name) => `${name} set`).join(", ");
 }
 
 function effectWords({ effective, unsupported }: NetworkState): string {

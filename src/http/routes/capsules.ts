@@ -75,7 +75,7 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
         ...policiesOf(body),
         lifetimeSec: body.lifetime_sec ?? limits.lifetime_default_sec,
         retentionSec: body.retention_sec ?? limits.retention_default_sec,
-        network: capsules.networks.parse(body.network ?? {}, limits),
+        ...capsules.networks.parse(body.network ?? {}, limits),
       };
       const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(bodies.of(view)));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });

@@ -98,7 +98,8 @@ describe("a create", () => {
       [{ deny: ["example.com"] }, "network.deny[0]"],
       [{ public_ports: [0] }, "network.public_ports[0]"],
       [{ host_header: "a\r\nb" }, "network.host_header"],
-      [{ inject: [{ host: "a.example", headers: { "X-Key": "secret" } }] }, "network.inject"],
+      [{ inject: [{ host: "*.example", headers: {} }] }, "network.inject[0].host"],
+      [{ inject: [{ host: "a.example", headers: { "X-Key": null } }] }, "network.inject[0].headers.X-Key"],
       [{ allow: ["10.0.0.1"] }, "network.allow[0]", 403],
     ];
     for (const [network, field, expected = 400] of refused) {
@@ -158,7 +159,7 @@ describe("PUT network", () => {
     await api.call("PUT", `/v1/capsules/${id}/network`, { json: asked });
     const refused: [body: unknown, field: string, status?: number][] = [
       [{ ...asked, allow: ["a", "b", "c", "d e"] }, "network.allow[3]"],
-      [{ ...asked, inject: [1] }, "network.inject"],
+      [{ ...asked, inject: [1] }, "network.inject[0]"],
       [{ ...asked, allow: ["169.254.169.254"] }, "network.allow[0]", 403],
     ];
     for (const [body, field, expected = 400] of refused) {
@@ -290,5 +291,52 @@ describe("a link to a port", () => {
     assert.deepEqual([status, text, told], [204, "", 1]);
     assert.deepEqual([opens(id, token), opens(other, othersToken)], [false, true]);
     assert.ok(opens(id, await tokenOf(id)), "a new one opens it");
+  });
+});
+
+describe("inject", () => {
+  const value = "s3cret-of-the-test";
+  const rule = (given: string | null) => [{ host: "api.example", headers: { "X-Key": given } }];
+  const shown = rule(null);
+
+  test("is shown with null for each value, to no other team, and in no audit entry, replay or error", async () => {
+    const api = new Api();
+    const headers = { "idempotency-key": "once" };
+    const json = { network: { egress: "public", inject: rule(value) } };
+    const created = await api.call("POST", "/v1/capsules?wait=running", { json, headers });
+    assert.equal(created.status, 201);
+    assert.deepEqual(created.json.network.inject, shown);
+    const url = `/v1/capsules/${created.json.id}/network`;
+    const put = { json: { egress: "public", inject: rule(value) } };
+    const bad = { json: { inject: [...rule(value), { host: "b.example", headers: { "X-Key": `${value}\n` } }] } };
+    const answers = [
+      created,
+      await api.call("POST", "/v1/capsules?wait=running", { json, headers }),
+      await api.call("GET", `/v1/capsules/${created.json.id}`),
+      await api.call("GET", "/v1/capsules"),
+      await api.call("PUT", url, put),
+      await api.call("PUT", url, bad),
+      await api.call("GET", url),
+      await api.call("GET", "/v1/audit"),
+    ];
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      [201, 201, 200, 200, 200, 400, 200, 200],
+    );
+    assert.equal(JSON.stringify([answers, api.log]).includes(value), false);
+    assert.deepEqual(answers.at(-2)?.json.inject, shown);
+    for (const [method, body] of [["GET"], ["PUT", put]] as const)
+      assert.equal((await api.call(method, url, { ...body, key: keys.blue })).status, 404);
+  });
+
+  test("keeps a value for null, removes a rule that is left out, and then has nothing to keep", async () => {
+    const api = new Api();
+    const id = await api.capsule();
+    const url = `/v1/capsules/${id}/network`;
+    assert.equal((await api.call("PUT", url, { json: { inject: rule(value) } })).status, 200);
+    assert.deepEqual((await api.call("PUT", url, { json: { inject: shown } })).json.inject, shown);
+    assert.deepEqual((await api.call("PUT", url, { json: {} })).json.inject, []);
+    const { status, json } = await api.call("PUT", url, { json: { inject: shown } });
+    assert.deepEqual([status, json.error.details], [400, { field: "network.inject[0].headers.X-Key" }]);
   });
 });

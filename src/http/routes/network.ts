@@ -70,7 +70,7 @@ function networkRoutes(app: App, { services: { capsules }, limits }: RouteContex
       const given = settable.filter((field) => Object.hasOwn(Object(body), field));
       addAuditDetails(request, { subject: given.join(", ") });
       capsules.networks.policy(teamId, params.id); // one that cannot be read comes before a flaw of the new one
-      await capsules.update(teamId, params.id, { network: capsules.networks.parse(body, limits) });
+      await capsules.update(teamId, params.id, capsules.networks.parse(body, limits, params.id));
       await capsules.networks.applied(params.id);
       return stateOf(await capsules.networks.view(teamId, params.id));
     },
