@@ -1,4 +1,7 @@
-/** The servers of internet.ts, in their namespace: HTTP, TLS, mail, a printer, an echo, one that resets, and DNS over UDP and TCP. */
+/**
+ * The servers of internet.ts, in their namespace: HTTP, TLS, mail, a printer, an echo, one that resets, one that reads, one that
+ * sends, one that keeps silent, and DNS over UDP and TCP.
+ */
 import { execFileSync } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
@@ -6,7 +9,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
-import { type Told, world } from "./internet.ts";
+import { bytesOf, type Told, world } from "./internet.ts";
 
 const [folder = ""] = process.argv.slice(2);
 const arrived = { connections: [] as string[], questions: [] as string[], resets: 0 };
@@ -25,6 +28,7 @@ const zone: Record<string, string[][]> = {
   "loopback.example": [["127.0.0.1"]],
   "machine.example": [[world.machine]],
   "metadata.example": [[world.metadata]],
+  "*.apps.example": [[world.machine]],
 };
 const asked = new Map<string, number>();
 const types: Record<number, string> = {
@@ -51,10 +55,23 @@ async function listen(server: Server, port: number): Promise<void> {
 
 function answerHttp(socket: Socket, local: string, name: string): void {
   socket.once("data", (head) => {
-    const host = /^Host: *(\S*)/im.exec(head.toString("latin1"))?.[1];
-    const body = JSON.stringify({ local, host, name });
-    socket.end(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`);
+    const text = head.toString("latin1");
+    const host = /^Host: *(\S*)/im.exec(text)?.[1];
+    const size = /^GET \/bytes\/(\d+) /.exec(text)?.[1];
+    const body = size === undefined ? JSON.stringify({ local, host, name }) : bytesOf(Number(size)).toString("latin1");
+    socket.end(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`, "latin1");
   });
+}
+
+/** As long as it is read. */
+function sendForEver(socket: Socket): void {
+  const chunk = bytesOf(65_536);
+  const send = () => {
+    while (!socket.destroyed && socket.write(chunk));
+  };
+  socket.on("drain", send);
+  socket.resume();
+  send();
 }
 
 function qname(question: Buffer): { name: string; end: number } {
@@ -77,7 +94,7 @@ function dnsAnswer(question: Buffer): Buffer {
   const { name, end } = qname(question);
   const type = question.readUInt16BE(end);
   arrived.questions.push(`${types[type] ?? type} ${name}`);
-  const turns = zone[name];
+  const turns = zone[name] ?? zone[name.replace(/^[^.]+/, "*")];
   const turn = asked.get(name) ?? 0;
   asked.set(name, turn + 1);
   const found = type === 1 ? (turns?.[Math.min(turn, turns.length - 1)] ?? []) : [];
@@ -143,6 +160,11 @@ async function openServers(): Promise<void> {
   await listen(
     noted((socket) => socket.resume()),
     10,
+  );
+  await listen(noted(sendForEver, true), 12);
+  await listen(
+    noted((socket) => socket.resume(), true),
+    13,
   );
   const files = { key: readFileSync(join(folder, "key.pem")), cert: readFileSync(join(folder, "cert.pem")) };
   const tls = createTlsServer(files, (socket: TLSSocket) => {

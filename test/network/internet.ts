@@ -22,6 +22,13 @@ export const world = {
 /** A network without a route. */
 export const unroutedAddress = "7.7.7.7";
 
+/** The body of `/bytes/SIZE`, in which every place can be told from its neighbours. */
+export function bytesOf(size: number): Buffer {
+  const words = Buffer.alloc(Math.ceil(size / 4) * 4);
+  for (let at = 0; at < words.length; at += 4) words.writeUInt32LE(Math.imul(at, 2_654_435_761) >>> 0, at);
+  return words.subarray(0, size);
+}
+
 export type Told =
   | { kind: "up" }
   | { kind: "ready" }
