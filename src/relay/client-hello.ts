@@ -33,12 +33,12 @@ export function readClientHello(bytes: Buffer): FirstName {
     length += recordBytes;
     at = end;
     if (length < messageHeaderBytes) continue;
-    const message = Buffer.concat(fragments);
-    if (message[0] !== clientHelloType) return odd("no ClientHello");
-    const messageBytes = messageHeaderBytes + message.readUIntBE(1, 3);
+    const header = Buffer.concat(fragments, messageHeaderBytes);
+    if (header[0] !== clientHelloType) return odd("no ClientHello");
+    const messageBytes = messageHeaderBytes + header.readUIntBE(1, 3);
     if (messageBytes > firstBytesMax) return odd("a ClientHello that is too long");
     if (length > messageBytes) return odd("bytes after the ClientHello");
-    if (length === messageBytes) return nameIn(new Fields(message.subarray(messageHeaderBytes)));
+    if (length === messageBytes) return nameIn(new Fields(Buffer.concat(fragments).subarray(messageHeaderBytes)));
   }
   return odd("a ClientHello in too many records");
 }

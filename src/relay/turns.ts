@@ -13,19 +13,28 @@ const resumedOfOne = 4;
 
 export class Turns {
   readonly #waiting = new Map<Share, Set<() => void>>();
+  #isScheduled = false;
 
   wait(share: Share, resume: () => void): void {
     const queue = this.#waiting.get(share);
     if (queue !== undefined) queue.add(resume);
     else this.#waiting.set(share, new Set([resume]));
-    if (queue === undefined && this.#waiting.size === 1) setImmediate(() => this.#next());
+    this.#schedule();
   }
 
   forget(share: Share): void {
     this.#waiting.delete(share);
   }
 
+  /** Once in a tick, whichever capsule waits again during a turn. */
+  #schedule(): void {
+    if (this.#isScheduled || this.#waiting.size === 0) return;
+    this.#isScheduled = true;
+    setImmediate(() => this.#next());
+  }
+
   #next(): void {
+    this.#isScheduled = false;
     for (const [share, queue] of [...this.#waiting].slice(0, resumedPerTick)) {
       this.#waiting.delete(share);
       const chosen = [...queue].slice(0, resumedOfOne);
@@ -33,7 +42,7 @@ export class Turns {
       if (queue.size > 0) this.#waiting.set(share, queue);
       for (const resume of chosen) resume();
     }
-    if (this.#waiting.size > 0) setImmediate(() => this.#next());
+    this.#schedule();
   }
 }
 
