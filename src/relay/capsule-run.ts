@@ -7,7 +7,8 @@ import type { OpenInjectRule } from "../network/inject.ts";
 import type { NetworkDecision } from "../wire/network.ts";
 import { AnsweredNames } from "./answered-names.ts";
 import { ByteBudget } from "./byte-budget.ts";
-import { Connection, type ConnectionShared } from "./connection.ts";
+import { Connection } from "./connection.ts";
+import type { ConnectionShared } from "./connection-shared.ts";
 import type { Dialler } from "./dialler.ts";
 import { InjectConnection, type InjectConnectionShared, injectedPort } from "./inject-connection.ts";
 import type { RelayLimits, RelayPolicy, RunCounts } from "./messages.ts";
@@ -60,7 +61,7 @@ export class CapsuleRun implements PortOwner {
   readonly #windows: ByteBudget;
   #isHeldFull = false;
   readonly #names: Names;
-  readonly #ofConnections: ConnectionShared & InjectConnectionShared;
+  readonly #ofConnections: ConnectionShared<Connection> & InjectConnectionShared;
   readonly #port: Port;
 
   constructor(socket: Socket, { team, policy }: { team: string; policy: RelayPolicy }, shared: RunShared) {
@@ -116,6 +117,7 @@ export class CapsuleRun implements PortOwner {
   /** Closes the port and resets every connection. */
   close(): void {
     this.#port.close();
+    for (const connection of this.#connections) connection.drop();
     this.#share.end();
   }
 
@@ -177,7 +179,7 @@ export class CapsuleRun implements PortOwner {
 
   // ---- Its connections
 
-  #sharedOfConnections(): ConnectionShared & InjectConnectionShared {
+  #sharedOfConnections(): ConnectionShared<Connection> & InjectConnectionShared {
     const { operator, dialler, trust } = this.#shared;
     return {
       rules: () => this.#rules,

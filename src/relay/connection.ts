@@ -6,22 +6,13 @@
  *      decided ─► dialling ─► checking ─► open a listed name has the address; TLS must name one
  *      … ─► refused                           said in the program's own protocol, what still comes is dropped
  */
-import {
-  decide,
-  isListedName,
-  listedNames,
-  type OperatorRules,
-  type Rules,
-  refusalOf,
-  targetOf,
-} from "../network/decision.ts";
+import { decide, isListedName, listedNames, refusalOf, targetOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
-import type { AnsweredNames } from "./answered-names.ts";
-import type { ByteBudget } from "./byte-budget.ts";
-import type { DialFailure, Dialler, Upstream } from "./dialler.ts";
+import type { ConnectionShared } from "./connection-shared.ts";
+import type { DialFailure, Upstream } from "./dialler.ts";
 import { FirstBytes } from "./first-bytes.ts";
-import { Inflow, type InflowShared } from "./inflow.ts";
-import type { Names } from "./names.ts";
+import { Inflow } from "./inflow.ts";
+import { Outflow } from "./outflow.ts";
 import type { PortStream, StreamSink } from "./port-stream.ts";
 import type { Noted } from "./recent-decisions.ts";
 import { type RefusalKind, refusalBytes } from "./refusals.ts";
@@ -31,25 +22,11 @@ export const firstBytesMs = 10_000;
 /** Time that a program has to close after it was refused. */
 export const refusedMs = 5_000;
 
-/** Everything that the connections of one capsule have in common. */
-export interface ConnectionShared extends InflowShared {
-  rules: () => Rules;
-  operator: () => OperatorRules;
-  dialler: Dialler;
-  names: Names;
-  answered: AnsweredNames;
-  /** Bytes to outside that their peers have not taken, beyond first windows. */
-  windows: ByteBudget;
-  note: (noted: Noted) => void;
-  /** Its stream and its socket have ended. */
-  released: (connection: Connection) => void;
-}
-
 type Phase = "dialling" | "reading" | "checking" | "open" | "refused" | "closed";
 
 export class Connection implements StreamSink {
   readonly #stream: PortStream;
-  readonly #shared: ConnectionShared;
+  readonly #shared: ConnectionShared<Connection>;
   /** As the guest asked. */
   readonly #address: number;
   readonly #port: number;
@@ -67,10 +44,15 @@ export class Connection implements StreamSink {
   readonly #abort = new AbortController();
 
   #inflow: Inflow | undefined;
+  #outflow: Outflow | undefined;
   /** Written by the guest and not taken by the peer when the stream had ended. */
   #lingeringBytes = 0;
 
-  constructor(stream: PortStream, { address, port }: { address: number; port: number }, shared: ConnectionShared) {
+  constructor(
+    stream: PortStream,
+    { address, port }: { address: number; port: number },
+    shared: ConnectionShared<Connection>,
+  ) {
     this.#stream = stream;
     this.#address = address;
     this.#port = port;
@@ -109,7 +91,12 @@ export class Connection implements StreamSink {
 
   /** Ends it when the policy, as it is now, forbids it. */
   recheck(): void {
-    if (this.#phase === "refused" || this.#phase === "closed" || this.#isPermitted()) return;
+    if (this.#phase === "refused" || this.#isPermitted()) return;
+    if (this.#phase === "closed") this.drop();
+    else this.#forbid();
+  }
+
+  #forbid(): void {
     this.#note("denied", "not listed");
     if (this.#isAccepted) this.#stream.reset();
     else this.#stream.fail("denied", "not listed");
@@ -136,6 +123,10 @@ export class Connection implements StreamSink {
     if ("failure" in dialled) return this.#notDialled(dialled.failure);
     if (this.#phase === "closed") return dialled.upstream.reset();
     this.#target = addresses[chosen.indexOf(dialled.upstream.address)] ?? this.#target;
+    if (!this.#isPermitted()) {
+      dialled.upstream.reset(); // one of several addresses, which the policy has come to forbid
+      return this.#forbid();
+    }
     this.#note("allowed", "");
     this.#stand(dialled.upstream);
   }
@@ -172,6 +163,7 @@ export class Connection implements StreamSink {
 
   #stand(upstream: Upstream): void {
     this.#upstream = upstream;
+    this.#outflow = new Outflow(upstream, (bytes) => this.#stream.consumed(bytes));
     const isChecked = this.#isAccepted || this.#name === undefined;
     this.#phase = isChecked ? "open" : "checking";
     this.#accept();
@@ -189,12 +181,12 @@ export class Connection implements StreamSink {
     clearTimeout(this.#timer);
     const { bytes } = this.#first;
     if (bytes.length > 0) this.#sendOut(bytes);
-    if (this.#hasGuestEnded) this.#upstream?.end();
+    if (this.#hasGuestEnded) this.#outflow?.end();
   }
 
   #sendOut(bytes: Buffer): void {
     this.#shared.countBytes("out", bytes.length);
-    this.#upstream?.write(bytes, () => this.#stream.consumed(bytes.length));
+    this.#outflow?.write(bytes);
   }
 
   // ---- The name in the first bytes
@@ -238,7 +230,7 @@ export class Connection implements StreamSink {
     if (!isNoted) this.#note("denied", "not listed");
     this.#phase = "refused";
     clearTimeout(this.#timer);
-    this.#drop();
+    this.drop();
     this.#stream.consumed(this.#first.bytes.length);
     this.#stream.send(refusalBytes(this.#first.speech, kind, reason));
     this.#stream.end();
@@ -270,11 +262,11 @@ export class Connection implements StreamSink {
 
   ended(): void {
     this.#hasGuestEnded = true;
-    if (this.#phase === "open") this.#upstream?.end();
+    if (this.#phase === "open") this.#outflow?.end();
     else if (this.#phase === "reading") this.#refuse("not permitted", "no name");
     else if (this.#phase === "checking") {
       if (this.#first.bytes.length > 0) this.#refuse("not permitted", "no name");
-      else this.#upstream?.end();
+      else this.#outflow?.end();
     }
   }
 
@@ -287,9 +279,9 @@ export class Connection implements StreamSink {
     clearTimeout(this.#timer);
     this.#abort.abort();
     if (this.#upstream === undefined) this.#shared.released(this);
-    else if (!hasEnded) this.#drop();
+    else if (!hasEnded) this.drop();
     else {
-      this.#lingeringBytes = this.#upstream.unwrittenBytes;
+      this.#lingeringBytes = this.#outflow?.unwrittenBytes ?? 0;
       this.#shared.windows.add(this.#lingeringBytes);
     }
   }
@@ -304,13 +296,15 @@ export class Connection implements StreamSink {
     this.#inflow?.resume();
   }
 
-  #drop(): void {
+  /** Resets it outside, with what its peer has not taken yet. */
+  drop(): void {
     this.#inflow?.stop();
     this.#upstream?.reset();
   }
 
   #upstreamClosed(): void {
     this.#upstream = undefined;
+    this.#outflow = undefined;
     this.#shared.windows.free(this.#lingeringBytes);
     if (this.#stream.isClosed) this.#shared.released(this);
   }

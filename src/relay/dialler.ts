@@ -20,8 +20,6 @@ export interface Receiver {
 /** A connection that stands. */
 export interface Upstream {
   readonly address: number;
-  /** Bytes given to `write` that the kernel has not taken. */
-  readonly unwrittenBytes: number;
   /** Nothing is read before `resume`. */
   receive(receiver: Receiver): void;
   /** `taken` is called when the kernel has the bytes, which must not change before. */
@@ -136,10 +134,6 @@ class TcpConnection implements Upstream {
 
   get isToOwnAddress(): boolean {
     return this.socket.localAddress === this.socket.remoteAddress;
-  }
-
-  get unwrittenBytes(): number {
-    return this.socket.writableLength;
   }
 
   receive(receiver: Receiver): void {

@@ -8,7 +8,8 @@
  */
 import { decide } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
-import { Connection, type ConnectionShared, firstBytesMs, refusedMs } from "./connection.ts";
+import { Connection, firstBytesMs, refusedMs } from "./connection.ts";
+import type { ConnectionShared } from "./connection-shared.ts";
 import { FirstBytes } from "./first-bytes.ts";
 import { readFirstRequest, type Waiting } from "./first-request.ts";
 import { InjectRequests, type InjectShared, serveInjected } from "./inject-server.ts";
@@ -18,7 +19,7 @@ import { GuestSocket } from "./stream-sockets.ts";
 
 export const injectedPort = 80;
 
-export type InjectConnectionShared = Omit<ConnectionShared, "released"> &
+export type InjectConnectionShared = Omit<ConnectionShared<Connection>, "released"> &
   InjectShared & { released: (connection: InjectConnection) => void };
 
 export class InjectConnection implements StreamSink {
@@ -62,6 +63,12 @@ export class InjectConnection implements StreamSink {
       this.#note(decision.reason);
       this.#stream.reset();
     }
+  }
+
+  /** As Connection's. */
+  drop(): void {
+    this.#passedOn?.drop();
+    this.#injecting?.socket.destroy();
   }
 
   pause(): void {

@@ -132,7 +132,9 @@ export class InjectExchange {
     const dialled = await this.#shared.dialler.dial(chosen, httpsPort, { isGranted, signal });
     if ("upstream" in dialled) {
       this.#address = addresses[chosen.indexOf(dialled.upstream.address)] ?? addresses[0];
-      return dialled.upstream;
+      if (this.isPermitted) return dialled.upstream;
+      dialled.upstream.reset(); // one of several addresses, which the policy has come to forbid
+      throw new NotSent("denied", "deny");
     }
     const { failure } = dialled;
     if (failure === "own address") throw new NotSent("denied", "reserved");

@@ -2,10 +2,11 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
+import { setImmediate as tick } from "node:timers/promises";
 import { EchoDialler } from "../../test/relay/echo-dialler.ts";
-import type { GatewayPeer } from "../../test/relay/gateway-peer.ts";
+import { GatewayPeer } from "../../test/relay/gateway-peer.ts";
 import { randomOf } from "../../test/relay/mutations.ts";
-import { Relayed, testLimits } from "../../test/relay/relayed.ts";
+import { policyOf, Relayed, testLimits } from "../../test/relay/relayed.ts";
 import { encodeFrame, FrameType } from "../agent/frames.ts";
 import { emptyRecord, endRecord, windowRecord } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
@@ -234,3 +235,34 @@ async function echoesWithTaking(peer: GatewayPeer, dialler: EchoDialler): Promis
   dialler.takes = true;
   await echoes(peer);
 }
+
+test("answers that a gateway does not read are joined, and few of them wait in its socket", async () => {
+  const relay = new Relayed({}, { limits }, new EchoDialler());
+  await using _ = relay;
+  const { peer, socket } = await GatewayPeer.pair();
+  let most = 0;
+  const write = socket.write.bind(socket) as (bytes: Uint8Array) => boolean;
+  socket.write = (bytes: Uint8Array) => {
+    const hasRoom = write(bytes);
+    most = Math.max(most, socket.writableLength);
+    return hasRoom;
+  };
+  relay.runs.take({ kind: "attach", run: 1, capsule: "cl-1", team: "team", policy: policyOf({}) }, socket);
+  await peer.inStep();
+  most = 0;
+  peer.socket.pause();
+  const question = new RecordWriter().u16(52).str("localhost").u16(1).finish();
+  let isLost = false;
+  const lost = relay.lost(1).finally(() => {
+    isLost = true;
+  });
+  while (!isLost) {
+    for (let count = 0; count < 500; count++) peer.open(question);
+    if (peer.socket.writableNeedDrain)
+      await Promise.race([new Promise((resolve) => peer.socket.once("drain", resolve)), lost]);
+    else await tick();
+  }
+  assert.equal(await lost, "the gateway does not read");
+  assert.ok(most <= 4 * 65_536, `${most} bytes`);
+  peer.socket.destroy();
+});

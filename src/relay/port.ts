@@ -6,6 +6,7 @@ import type { Socket } from "node:net";
 import { encodeFrame, FrameParser, FrameType, headerBytes, writeHeader } from "../agent/frames.ts";
 import { nonceBytes, paddingBytes } from "../agent/protocol.ts";
 import { ProtocolError } from "../agent/records.ts";
+import { SendQueue } from "../agent/send-queue.ts";
 import { type Hello, newHello, WelcomeScanner } from "../agent/welcome-scanner.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 import { PortStream, type StreamPort } from "./port-stream.ts";
@@ -30,6 +31,8 @@ const parsedAtOnce = 4_096;
 const congestionBytes = 262_144;
 /** The same, while the ports of all capsules have too many: as many as a socket announces the end of. */
 const leastCongestionBytes = 65_536;
+/** Size of one write of the bytes that wait for the socket. */
+const writtenAtOnce = 65_536;
 /** Unwritten bytes of a gateway that sends requests and reads no answers. */
 const unwrittenMaxBytes = 8 << 20;
 /** The same, while the ports of all capsules have too many. */
@@ -78,6 +81,8 @@ export class Port implements StreamPort {
   /** Read and not parsed yet. */
   #unparsed: Buffer[] = [];
   #isCorked = false;
+  /** Bytes that the socket has no room for, joined: their memory does not grow with the number of frames. */
+  readonly #outbox = new SendQueue();
   #isClosed = false;
   readonly #resume = () => this.#parseOn();
 
@@ -88,7 +93,7 @@ export class Port implements StreamPort {
     this.windows = windows;
     this.#unwritten = unwritten;
     socket.on("data", (chunk: Buffer) => this.#read(chunk));
-    socket.on("drain", () => this.#pump());
+    socket.on("drain", () => this.#drained());
     socket.on("error", () => {}); // followed by "close"
     socket.on("close", () => this.#end("its socket has ended"));
     this.#getInStep();
@@ -103,6 +108,7 @@ export class Port implements StreamPort {
     this.#closeStreams();
     this.#unwritten.free(this.#unwrittenBytes);
     this.#unwrittenBytes = 0;
+    this.#outbox.clear();
     this.#socket.destroy();
   }
 
@@ -134,7 +140,9 @@ export class Port implements StreamPort {
     this.#ignoredBytes = Math.max(0, this.#ignoredBytes - unreadBytes - crossingBytes);
   }
 
-  #pump(): void {
+  #drained(): void {
+    while (this.#outbox.length > 0 && !this.#socket.writableNeedDrain)
+      this.#socket.write(this.#outbox.take(writtenAtOnce));
     this.#countUnwritten();
     const blocked = [...this.#blocked];
     this.#blocked.clear();
@@ -143,6 +151,14 @@ export class Port implements StreamPort {
 
   #write(bytes: Uint8Array): void {
     if (this.#isClosed) return;
+    if (this.#outbox.length > 0 || this.#socket.writableNeedDrain) this.#outbox.add(bytes);
+    else this.#writeNow(bytes);
+    this.#countUnwritten();
+    const maxBytes = this.#unwritten.isFull ? unwrittenSharedBytes : unwrittenMaxBytes;
+    if (this.#unwrittenBytes > maxBytes) this.#end("the gateway does not read");
+  }
+
+  #writeNow(bytes: Uint8Array): void {
     if (!this.#isCorked) {
       this.#isCorked = true;
       this.#socket.cork();
@@ -152,15 +168,13 @@ export class Port implements StreamPort {
       });
     }
     this.#socket.write(bytes);
-    this.#countUnwritten();
-    const maxBytes = this.#unwritten.isFull ? unwrittenSharedBytes : unwrittenMaxBytes;
-    if (this.#unwrittenBytes > maxBytes) this.#end("the gateway does not read");
   }
 
   #countUnwritten(): void {
     if (this.#isClosed) return;
-    this.#unwritten.add(this.#socket.writableLength - this.#unwrittenBytes);
-    this.#unwrittenBytes = this.#socket.writableLength;
+    const bytes = this.#socket.writableLength + this.#outbox.length;
+    this.#unwritten.add(bytes - this.#unwrittenBytes);
+    this.#unwrittenBytes = bytes;
   }
 
   // ---- Getting in step
@@ -186,7 +200,7 @@ export class Port implements StreamPort {
   /** A HELLO that the guest has not read yet is not lost. */
   #repeatHello(afterMs: number): void {
     const nextMs = Math.min(2 * afterMs, lastRepeatMs);
-    if (this.#socket.writableLength === 0) this.#sayHello(nextMs);
+    if (this.#socket.writableLength + this.#outbox.length === 0) this.#sayHello(nextMs);
     else this.#repeat = setTimeout(() => this.#repeatHello(nextMs), nextMs);
   }
 

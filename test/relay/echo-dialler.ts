@@ -23,7 +23,6 @@ export class EchoDialler implements Dialler {
 
 class Echo implements Upstream {
   readonly address: number;
-  readonly unwrittenBytes = 0;
   readonly #ends: ("end" | "reset")[];
   readonly #dialler: EchoDialler;
   readonly #takes: boolean;
