@@ -1,0 +1,124 @@
+/**
+ * Relay, server and gateways are killed at random beside downloads: no byte may be wrong, and descriptors and memory must come back to
+ * where they were. As root: `node test/network/soak.ts --minutes 10`.
+ */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import type { TestCapsule } from "../client.ts";
+import { randomOf } from "../relay/mutations.ts";
+import { waitFor } from "../wait-for.ts";
+import { soakProgram } from "./soak-program.ts";
+import { connected, killGateway, useResolver, WholeWorld } from "./whole-world.ts";
+
+const { values } = parseArgs({ options: { minutes: { type: "string", default: "10" }, inside: { type: "boolean" } } });
+const { random, seed } = randomOf();
+const minuteMs = 60_000;
+const capsulesMax = 2;
+/** Code that is compiled later and pages that the allocator keeps do not grow with time. */
+const slackBytes = 48 << 20;
+const slackDescriptors = 2;
+const relayStarts = /"msg":"the relay is up"/g;
+
+if (values.inside !== true) {
+  const inside = [process.execPath, ...process.argv.slice(1), "--inside"];
+  const { status } = spawnSync("unshare", ["--net", "--mount", ...inside], { stdio: "inherit" });
+  process.exit(status ?? 1);
+}
+
+interface Use {
+  relayDescriptors: number;
+  serverDescriptors: number;
+  relayBytes: number;
+  serverBytes: number;
+  gatewayDescriptors: number;
+}
+
+const descriptorsOf = (pid: number) => readdirSync(`/proc/${pid}/fd`).length;
+const bytesOf = (pid: number) =>
+  1_024 * Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+
+async function measure(whole: WholeWorld, ids: string[]): Promise<Use> {
+  await whole.relayIsUp();
+  const [relay, server] = [await whole.relay(), whole.server.pid!];
+  const counts = await Promise.all(
+    ids.map((id) => whole.client.known(id).sh("ls /proc/$(pgrep -o -f '[-]-gateway')/fd | wc -l")),
+  );
+  return {
+    relayDescriptors: descriptorsOf(relay),
+    serverDescriptors: descriptorsOf(server),
+    relayBytes: bytesOf(relay),
+    serverBytes: bytesOf(server),
+    gatewayDescriptors: counts.map(Number).reduce((sum, count) => sum + count),
+  };
+}
+
+const above = (now: Use, baseline: Use) =>
+  (Object.keys(baseline) as (keyof Use)[]).filter(
+    (what) => now[what] > baseline[what] + (what.endsWith("Bytes") ? slackBytes : slackDescriptors),
+  );
+
+async function killOne(whole: WholeWorld, ids: string[], killed: Record<string, number>): Promise<void> {
+  const dice = random();
+  const victim = dice < 0.4 ? "relay" : dice < 0.8 ? "gateway" : dice < 0.9 ? "SIGTERM" : "SIGKILL";
+  killed[victim] = (killed[victim] ?? 0) + 1;
+  if (victim === "relay") process.kill(await whole.relay(), "SIGKILL");
+  else if (victim === "gateway") await killGateway(whole.client.known(ids[Math.floor(random() * ids.length)]!));
+  else await whole.restart(victim);
+  await whole.relayIsUp();
+}
+
+async function works(capsule: TestCapsule): Promise<void> {
+  await waitFor("a connection works", async () => (await connected(capsule, [["a.example", 80]]))[0] === "connected");
+}
+
+async function soak(whole: WholeWorld): Promise<void> {
+  console.log({ seed });
+  const ids: string[] = [];
+  for (let count = 0; count < capsulesMax; count++) ids.push((await whole.client.capsule()).id);
+  const capsules = () => ids.map((id) => whole.client.known(id));
+  for (const capsule of capsules()) await works(capsule);
+  const baseline = await measure(whole, ids);
+  const command = { cmd: "python3", args: ["-c", soakProgram, "/tmp/stop"], background: true, tag: "soak" };
+  for (const capsule of capsules()) assert.equal((await capsule.exec(command)).status, 202);
+  const killed: Record<string, number> = {};
+  const untilMs = performance.now() + Number(values.minutes) * minuteMs;
+  while (performance.now() < untilMs) {
+    await delay(500 + 5_000 * random());
+    await killOne(whole, ids, killed);
+  }
+  console.log("killed", killed);
+  for (const capsule of capsules()) await works(capsule);
+  for (const capsule of capsules()) await capsule.sh("touch /tmp/stop");
+  for (const capsule of capsules()) {
+    const logs = async () =>
+      (await whole.client.expect(200, "GET", `${capsule.path}/processes/soak/logs`)).bytes.toString();
+    const said = await waitFor("it ends", async () => /^\{.*\}$/m.exec(await logs())?.[0]);
+    const { counts, wrong } = JSON.parse(said);
+    console.log(capsule.id, counts, wrong);
+    assert.deepEqual(wrong, []);
+    assert.ok(counts.download > 0 && counts.echo > 0);
+  }
+  let use = baseline;
+  const isBack = async () => {
+    use = await measure(whole, ids);
+    return above(use, baseline).length === 0;
+  };
+  await waitFor(() => `above the baseline: ${above(use, baseline)}`, isBack, { deadlineMs: 2 * minuteMs }).finally(() =>
+    console.log({ baseline, use, relayStarts: readFileSync(whole.server.log.file, "utf8").match(relayStarts)?.length }),
+  );
+  for (const capsule of capsules()) await capsule.destroy();
+}
+
+const folder = mkdtempSync(join(tmpdir(), "network-soak-"));
+try {
+  useResolver(folder);
+  await using whole = await WholeWorld.open();
+  await soak(whole);
+} finally {
+  rmSync(folder, { recursive: true });
+}
