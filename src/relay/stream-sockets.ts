@@ -1,5 +1,6 @@
 /** A gateway's stream and a dialled connection as Node's duplex streams, for node:http and node:tls. */
 import { Duplex } from "node:stream";
+import { SendQueue } from "../agent/send-queue.ts";
 import type { Upstream } from "./dialler.ts";
 import type { InflowShared } from "./inflow.ts";
 import type { PortStream } from "./port-stream.ts";
@@ -7,18 +8,22 @@ import type { Share } from "./turns.ts";
 
 /** Time that a program has to close after the relay has. */
 const lingerMs = 5_000;
+const readAtOnce = 65_536;
 
 /** The guest's end. Destroyed before both sides have ended, it is a reset to the guest, and the reverse. */
 export class GuestSocket extends Duplex {
   readonly #stream: PortStream;
   readonly #shared: InflowShared;
-  #untakenBytes = 0;
+  /** Bytes of the guest, joined until the reader wants more: their memory does not grow with the number of frames. */
+  readonly #unread = new SendQueue();
+  #isWanted = false;
+  #hasGuestEnded = false;
   #heldBytes = 0;
   #written: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(stream: PortStream, shared: InflowShared) {
-    super({ allowHalfOpen: true });
+    super({ allowHalfOpen: true, readableHighWaterMark: 1 });
     this.#stream = stream;
     this.#shared = shared;
     stream.sink = {
@@ -33,13 +38,14 @@ export class GuestSocket extends Duplex {
   received(bytes: Buffer): void {
     this.#shared.countBytes("out", bytes.length);
     if (this.destroyed) return;
-    this.#untakenBytes += bytes.length;
-    if (this.push(Buffer.from(bytes))) this.#take();
+    this.#unread.add(Buffer.from(bytes));
+    this.#pass();
   }
 
   /** The guest has ended its bytes. */
   receivedEnd(): void {
-    this.push(null);
+    this.#hasGuestEnded = true;
+    if (this.#unread.length === 0) this.push(null);
   }
 
   /** The capsule holds fewer bytes than its limit again. */
@@ -51,7 +57,8 @@ export class GuestSocket extends Duplex {
   }
 
   override _read(): void {
-    this.#take();
+    this.#isWanted = true;
+    this.#pass();
   }
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
@@ -80,10 +87,14 @@ export class GuestSocket extends Duplex {
     this.resumeWriting();
   }
 
-  #take(): void {
-    const bytes = this.#untakenBytes;
-    this.#untakenBytes = 0;
-    if (bytes > 0) this.#stream.consumed(bytes);
+  #pass(): void {
+    while (this.#isWanted && this.#unread.length > 0 && !this.destroyed) {
+      const bytes = this.#unread.take(readAtOnce);
+      this.#isWanted = false; // `push` may ask for more at once
+      if (this.push(bytes)) this.#isWanted = true;
+      this.#stream.consumed(bytes.length);
+      if (this.#hasGuestEnded && this.#unread.length === 0) this.push(null);
+    }
   }
 
   #hold(bytes: number): void {
