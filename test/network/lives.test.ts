@@ -3,7 +3,7 @@
  * to read, which is what would hang for ever.
  */
 import assert from "node:assert/strict";
-import { randomBytes, randomInt } from "node:crypto";
+import { randomInt } from "node:crypto";
 import { statSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { FrameType } from "../../src/agent/frames.ts";
@@ -179,17 +179,19 @@ test("forged and random frames do no harm to the gateway", async (t) => {
     state = Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) + 0x9e3779b9;
     return (state >>> 1) % below;
   };
+  const noise = (length: number) => Buffer.from(Array.from({ length }, () => next(256)));
   await using guest = await vms.start();
   const relay = await guest.relay(accept);
   const pid = await gatewayOf(guest);
   const programs: Transcript[] = [];
-  for (let port = 0; port < 8; port++) programs.push(guest.python(waiting, String(7_000 + port), `/run/f-${port}`));
-  await relay.next(to(7_007));
+  const ports = Array.from({ length: 8 }, (_, index) => 7_000 + index);
+  for (const port of ports) programs.push(guest.python(waiting, String(port), `/run/end-${port}`));
+  for (const port of ports) await waitFor("the program waits", async () => (await endOf(guest, port)) === "waiting");
   for (let round = 0; round < 3_000; round++) {
-    const payload = randomBytes(next(4) === 0 ? next(2_000) : next(12));
+    const payload = noise(next(4) === 0 ? next(2_000) : next(12));
     if (next(3) === 0 && payload.length > 0) payload[payload.length - 1] = 0x7e;
     relay.send(next(16) === 0 ? next(256) : next(13), payload, next(12));
-    if (next(50) === 0) relay.sendRaw(randomBytes(next(500)));
+    if (next(50) === 0) relay.sendRaw(noise(next(500)));
   }
   relay.send(FrameType.DATA, Buffer.alloc(65_536), 1);
   await relay.hello();
