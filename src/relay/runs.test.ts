@@ -174,7 +174,9 @@ describe("ports 80 and 443 of a listed domain", () => {
     assert.equal(await streams[1]!.text(), "");
     assert.equal(await checked.text(), "\x15\x03\x03\0\x02\x02\x31");
     assert.deepEqual(dialler.dialled, ["9.9.9.1:22", "9.9.9.1:22"]);
-    await peer.addresses("a.example"); // behind the resets of those that were read to their end
+    t.mock.timers.tick(5_000); // for a program to close after it was refused
+    const hasMore = () => relay.connectionsOpen(run) > 1;
+    for (let questions = 0; questions < 100 && hasMore(); questions++) await peer.addresses("a.example");
     assert.equal(relay.connectionsOpen(run), 1, "the one that may be silent");
   });
 

@@ -629,7 +629,7 @@ test("a release with later parts restores a saved VM as it was, and starts new o
   const earlier = await later.restore(spec, { state: base.state, memory: null }, () => {});
   await earlier.resume();
   const inside = await awake(earlier);
-  assert.equal(await shell(inside, ports), "capsule.agent");
+  assert.equal(await shell(inside, ports), "capsule.agent\ncapsule.net");
   inside.close();
   await earlier.kill();
 
@@ -641,7 +641,7 @@ test("a release with later parts restores a saved VM as it was, and starts new o
   const agent = await awake(vm);
   assert.equal(await shell(agent, ports), "capsule.agent\ncapsule.later\ncapsule.net");
   for (const name of ["net.sock", "later.sock"]) assert.ok((await readdir(newest.files.dir)).includes(name));
-  assert.deepEqual([earlier.networkSocket, vm.networkSocket?.endsWith("/net.sock")], [null, true]);
+  for (const each of [earlier, vm]) assert.ok(each.networkSocket?.endsWith("/net.sock"));
   agent.close();
   await vm.kill();
   assert.deepEqual(await readdir(newest.files.dir), ["disk"]);
