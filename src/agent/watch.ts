@@ -1,4 +1,5 @@
 /** WATCH: the changes below a directory, decoded when they are taken, so that those which wait cost their bytes only. */
+import type { CapsuleError } from "../wire/errors.ts";
 import type { ChangeSink, ChangeStream, GuestChange, TakenChange, WatchRequest } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { ChunkBuffer } from "./chunk-buffer.ts";
@@ -71,9 +72,17 @@ export class WatchStream implements StreamHandler, ChangeStream {
     try {
       return this.#take();
     } catch (error) {
-      this.#channel.close(violation(error));
+      this.#refuse(violation(error));
       return undefined;
     }
+  }
+
+  /** Closes the connection, which knows a stream no more that has its result. */
+  #refuse(reason: CapsuleError): void {
+    this.#channel.close(reason);
+    if (!this.#isOver) return;
+    this.cancel();
+    this.#sink.failed(reason);
   }
 
   cancel(): void {

@@ -71,7 +71,7 @@ export class Creations {
     const insert = () => {
       const isNew = store.insert(row, () => {
         this.#options.envs.keep(row.id, envs);
-        this.#options.networks.keepInjected(row.id, injected);
+        if (injected.length > 0) this.#options.networks.keepInjected(row.id, injected);
         alongside(row);
       });
       if (!isNew) throw new Error(`the random id ${row.id} was taken`);
