@@ -149,6 +149,9 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await paused.resume();
     const refused = await client.expect(409, "GET", `/v1/capsules/${paused.id}/ports`);
     assert.match(refused.json.error.message, /made before networking: stop and start it/);
+    const isUnsupported = async ({ id }: TestCapsule) =>
+      (await client.expect(200, "GET", `/v1/capsules/${id}/network`)).json.unsupported;
+    assert.equal(await isUnsupported(paused), true);
     for (const cycle of ["by the release before", "by this version"]) {
       assert.deepEqual(await find(paused), made.inPaused, `paused ${cycle}`);
       await pauseAndResume(paused);
@@ -165,6 +168,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
       await each.start();
       assert.equal(await each.sh("cat /root/written"), "written");
       await client.expect(200, "GET", `/v1/capsules/${each.id}/ports`);
+      assert.equal(await isUnsupported(each), false);
       await pauseAndResume(each);
       assert.equal(await each.sh("cat /root/written"), "written", "on the machine that it was started on");
     }
