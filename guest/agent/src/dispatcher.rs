@@ -184,7 +184,8 @@ impl Dispatcher {
             }
             Request::Processes { is_long } => {
                 let times = is_long.then(|| self.wake_state.start_times().clone());
-                let job = Processes::new(supervisor.sessions().leader_labels(), times);
+                let leaders = supervisor.sessions().leader_labels();
+                let job = Processes::new(leaders, supervisor.gateway(), times);
                 self.tasks.start(id, Box::new(job), streams)?;
             }
             Request::Usage => self.tasks.start(id, Box::new(Measuring), streams)?,

@@ -1,4 +1,4 @@
-//! PROCESSES and LIST_PROCESSES: every process of the guest, except kernel threads and zombies.
+//! PROCESSES and LIST_PROCESSES: every process of the guest, except kernel threads, zombies and the gateway.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,6 +33,7 @@ mod process_kind {
 
 pub struct Processes {
     leaders: BTreeMap<i32, LeaderLabel>,
+    gateway: Option<i32>,
     /// For LIST_PROCESSES, and the names once the first step has read them.
     start_times: Option<StartTimes>,
     names: Option<Arc<Names>>,
@@ -44,9 +45,14 @@ pub struct Processes {
 
 impl Processes {
     /// With `start_times`, each process has its user, start and kind.
-    pub fn new(leaders: BTreeMap<i32, LeaderLabel>, start_times: Option<StartTimes>) -> Processes {
+    pub fn new(
+        leaders: BTreeMap<i32, LeaderLabel>,
+        gateway: Option<i32>,
+        start_times: Option<StartTimes>,
+    ) -> Processes {
         Processes {
             leaders,
+            gateway,
             start_times,
             names: None,
             pids: None,
@@ -108,6 +114,9 @@ impl Job for Processes {
             .into_iter()
             .rev()
         {
+            if self.gateway == Some(pid) {
+                continue;
+            }
             if let Some(record) = self.record(pid) {
                 self.count += 1;
                 self.listed_bytes += record.len();
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_listed_as_a_number() {
-        let mut job = Processes::new(BTreeMap::new(), Some(StartTimes::new()));
+        let mut job = Processes::new(BTreeMap::new(), None, Some(StartTimes::new()));
         assert_eq!(job.user(0, false), b"0", "no names are read yet");
         job.names = Some(accounts::names());
         assert_eq!(job.user(0, false), b"root");
@@ -280,7 +289,7 @@ mod tests {
             kind: Kind::Terminal,
             started_ns: 0,
         };
-        let mut job = Processes::new(BTreeMap::from([(own, label)]), None);
+        let mut job = Processes::new(BTreeMap::from([(own, label)]), None, None);
         let record = job.record(own).unwrap();
         assert_eq!(
             &record[..14],
@@ -291,5 +300,9 @@ mod tests {
             steps += 1;
         }
         assert!(steps < 10_000 && job.count > 0);
+        let mut without = Processes::new(BTreeMap::new(), Some(own), None);
+        without.pids = Some(vec![own]);
+        without.step(vec![]);
+        assert_eq!(without.count, 0, "the gateway is not listed");
     }
 }

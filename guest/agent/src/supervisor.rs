@@ -35,6 +35,7 @@ pub struct Supervisor {
     cgroups: Cgroups,
     kills: Kills,
     freezer: Freezer,
+    gateway: Option<libc::pid_t>,
     stuck: StuckStarts,
     scratch: Vec<u8>,
     effects: Effects,
@@ -48,6 +49,7 @@ impl Supervisor {
             cgroups,
             kills: Kills::new()?,
             freezer,
+            gateway: None,
             stuck: StuckStarts::default(),
             scratch: session::scratch(),
             effects: Effects::new(),
@@ -257,7 +259,12 @@ impl Supervisor {
 
     /// The gateway, which FREEZE leaves running.
     pub fn spare(&mut self, pid: Option<libc::pid_t>) {
+        self.gateway = pid;
         self.freezer.spare(pid);
+    }
+
+    pub fn gateway(&self) -> Option<libc::pid_t> {
+        self.gateway
     }
 
     pub fn halt(&mut self, term_ms: u32) {
