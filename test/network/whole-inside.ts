@@ -66,7 +66,8 @@ describe("under public", () => {
 
   test("150 connections at once keep every byte both ways, and their half-close", { timeout }, async () => {
     const sizes = [megabytes, ...Array.from({ length: 149 }, (_, index) => index * 100)];
-    const results = JSON.parse(await python(capsule, echoes, "a.example", 7, JSON.stringify(sizes)));
+    // By address: so many questions at once are beyond a limit.
+    const results = JSON.parse(await python(capsule, echoes, world.a, 7, JSON.stringify(sizes)));
     assert.deepEqual(results, times(150, "exact"));
     assert.deepEqual((await whole.arrived()).connections, times(150, `${world.a}:7`));
   });
