@@ -22,6 +22,7 @@ use serving::Gateway;
 use tun::Tun;
 
 pub mod budget;
+pub mod conversation;
 pub mod credit;
 pub mod dns;
 pub mod flow;

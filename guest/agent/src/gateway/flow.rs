@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::conversation::Conversation;
 use super::credit::{Credit, Pool};
 use super::packet::Key;
 use super::pipe::{Pipe, MAX_DATA};
-use super::questions::Conversation;
 use super::wire::{self, FIRST_WINDOW};
 use crate::frames;
 use crate::sys::{self, check};

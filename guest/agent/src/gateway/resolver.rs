@@ -1,10 +1,11 @@
 //! The resolver of the guest: questions by UDP and TCP, and their answers.
 
+use super::conversation::Said;
 use super::dns::{self, Odd, Question};
 use super::flow::Purpose;
 use super::flows::Slot;
 use super::packet::{self, Key};
-use super::questions::{Asker, Said};
+use super::questions::Asker;
 use super::serving::Gateway;
 use super::wire;
 
