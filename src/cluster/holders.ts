@@ -1,0 +1,23 @@
+/**
+ * Where capsules are, for requests that come to another host than the capsule's own. A host alone has no `Holders`: its requests are
+ * answered here, and none of this room is loaded.
+ */
+
+/** Where a capsule is, as far as this host can tell. */
+export type Holder =
+  | { at: "here" }
+  /** Another host of that name holds it. */
+  | { at: "host"; host: string }
+  /** The team has no such capsule. */
+  | { at: "nowhere" }
+  /** The database is away, or the host has expired: 503 "unavailable". */
+  | { at: "unavailable"; host?: string };
+
+export interface Holders {
+  /** `key`: id or name, as in the URL. Runs at most one statement, and none where the map has the capsule. Never rejects. */
+  find(team: string, key: string): Promise<Holder>;
+  /** The host that was asked does not hold it: the next `find` asks the database. */
+  forget(team: string, key: string): void;
+  /** The address of a host's peer port; undefined: the host is unknown or has expired. */
+  peer(host: string): { host: string; address: string; port: number } | undefined;
+}
