@@ -14,10 +14,13 @@ export type Holder =
   | { at: "unavailable"; host?: string };
 
 export interface Holders {
-  /** `key`: id or name, as in the URL. Runs at most one statement, and none where the map has the capsule. Never rejects. */
-  find(team: string, key: string): Promise<Holder>;
+  /**
+   * `key`: id or name, as in the URL. Runs at most one statement, and none where the map has the capsule. Never rejects. `team`
+   * undefined: `key` is an id, whose capsule may be any team's; a port's URL and a signed one name no team.
+   */
+  find(team: string | undefined, key: string): Promise<Holder>;
   /** The host that was asked does not hold it: the next `find` asks the database. */
-  forget(team: string, key: string): void;
+  forget(team: string | undefined, key: string): void;
   /** The address of a host's peer port; undefined: the host is unknown or has expired. */
   peer(host: string): { host: string; address: string; port: number } | undefined;
 }
