@@ -15,6 +15,13 @@ export function deferContinue(server: Server): void {
   server.on("checkExpectation", (request, response) => server.emit("request", request, response));
 }
 
+/** Call with a request for an upgrade, whose expectation Node does not tell. */
+export function noteExpectation(request: IncomingMessage, response: ServerResponse): void {
+  const { httpVersion, headers } = request;
+  if (httpVersion === "1.1" && /(?:^|\W)100-continue(?:$|\W)/i.test(headers.expect ?? ""))
+    waiting.set(request, response);
+}
+
 /**
  * Whether the client was sent no 100. Node then closes the connection after the final response, since the body may follow
  * all the same; the response must say so.

@@ -28,6 +28,7 @@ import { jsonValuesMax } from "./json-values.ts";
 import { pipelinedMax } from "./pipelining.ts";
 import { guestHeadMaxBytes } from "./ports/guest-request.ts";
 import { answerHeadMs } from "./ports/port-visit.ts";
+import { earlyMaxBytes } from "./ports/upgrade-body.ts";
 import { listingsMax } from "./routes/files/list.ts";
 import { portListsMax } from "./routes/ports.ts";
 import { processListsMax } from "./routes/processes.ts";
@@ -87,6 +88,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     ports_listed_max: portsListedMax,
     port_answer_head_max_bytes: guestHeadMaxBytes,
     port_answer_head_max_sec: answerHeadMs / 1_000,
+    port_early_max_bytes: earlyMaxBytes,
     resume_waiters_max: resumeWaitersMax,
     resume_wait_max_sec: resumeWaitMs / 1_000,
     labels_max: labelsMax,

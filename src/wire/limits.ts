@@ -202,6 +202,7 @@ const fixedLimits = {
   ports_listed_max: "ports of one listing; further ones are not told",
   port_answer_head_max_bytes: "headers of an answer at a port's URL; more are 502",
   port_answer_head_max_sec: "time for them, after the last byte of the request; longer is 504",
+  port_early_max_bytes: "bytes behind a request that asks a port for an upgrade, before its answer; more are 400",
   resume_waiters_max: "requests that wait for the resume of one capsule with auto_resume; further ones are 429",
   resume_wait_max_sec: "longest wait of such a request; then it is 504",
   labels_max: "labels of a capsule",

@@ -16,7 +16,7 @@ import { bodyOf, headersForClient, headersForGuest, trailersOf } from "./port-he
 import type { PortReports } from "./port-reports.ts";
 import type { PortVisit, Upgrade } from "./port-visit.ts";
 import { splice } from "./splice.ts";
-import { sendUpgradeBody } from "./upgrade-body.ts";
+import { earlyMaxBytes, readEarly, sendUpgradeBody } from "./upgrade-body.ts";
 
 /** Time for the guest to close a connection whose answer is complete. */
 const lingerMs = 5_000;
@@ -42,6 +42,8 @@ export class GuestExchange {
   readonly #options: ExchangeOptions;
   /** Both messages have passed whole. */
   #isComplete = false;
+  /** Gives the client's early bytes back to its socket. */
+  #endEarly = () => {};
 
   constructor(visit: PortVisit, guest: Duplex, options: ExchangeOptions) {
     this.#visit = visit;
@@ -92,7 +94,10 @@ export class GuestExchange {
     };
     if (upgrade !== undefined) {
       const bytes = body === "none" ? 0 : Number(request.headers["content-length"]);
-      sendUpgradeBody(upgrade.socket, upgrade.first, { bytes, onBytes }, sent.message);
+      const onEnd = () => {
+        if (!this.#visit.signal.aborted) this.#endEarly = readEarly(upgrade.socket, () => this.#visit.end(tooEarly()));
+      };
+      sendUpgradeBody(upgrade.socket, upgrade.first, { bytes, onBytes, onEnd }, sent.message);
     } else if (body === "none") sent.message.end();
     else this.#sendBody(request, sent, onBytes);
     return sent;
@@ -158,6 +163,7 @@ export class GuestExchange {
     if (!reasonPattern.test(answer.statusMessage ?? "")) throw oddAnswer("has a status that cannot be passed on");
     if (!socket.readable || !socket.writable) throw new CapsuleError("invalid_request", "the client has hung up");
     visit.becomeUpgraded(upgrade);
+    this.#endEarly();
     exemptFromStallWatch(socket);
     const headers = headersForClient(answer.rawHeaders, { status: 101, isChunked: false });
     let head = `HTTP/1.1 101 ${answer.statusMessage ?? ""}\r\n`;
@@ -190,6 +196,13 @@ export class GuestExchange {
 
 function reset({ address: { port } }: PortVisit): CapsuleError {
   return new CapsuleError("agent_error", `the server on port ${port} reset the connection`);
+}
+
+function tooEarly(): CapsuleError {
+  return new CapsuleError(
+    "invalid_request",
+    `the client has sent more than ${earlyMaxBytes} bytes behind its request, before the answer`,
+  );
 }
 
 function oddAnswer(what: string): CapsuleError {

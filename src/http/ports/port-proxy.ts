@@ -13,6 +13,7 @@ import type { PortPlaces } from "../access/port-places.ts";
 import { type TeamTurns, turnOwner } from "../access/team-turns.ts";
 import { dialled } from "../dialled.ts";
 import { toCapsuleError } from "../errors.ts";
+import { noteExpectation } from "../expect-continue.ts";
 import { refusalNow } from "../gate.ts";
 import { announcesBody } from "../json-body.ts";
 import { describeError } from "../log.ts";
@@ -87,7 +88,10 @@ export class PortProxy {
   serve(request: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): boolean {
     const destination = this.#options.hosts.destinationOf(request);
     if (destination.kind === "api" || destination.kind === "malformed") return false;
-    if (upgrade !== undefined) this.#keep(upgrade);
+    if (upgrade !== undefined) {
+      this.#keep(upgrade);
+      noteExpectation(request, response);
+    }
     const ip = clientAddress(request, this.#options.hasProxy);
     if (announcesBody(request) && upgrade === undefined)
       this.#options.refusedBodies.watch(request, response, networkOf(ip), 0);

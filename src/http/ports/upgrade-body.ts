@@ -1,15 +1,26 @@
 /**
- * The body of a request that asks for an upgrade, from its socket: Node reads no further than the head of such a request. Bytes behind
- * the body belong to the protocol after the upgrade and stay in the socket, so the guest is sent nothing behind its request.
+ * The bytes of a client that asks for an upgrade, from its socket: Node reads no further than the head of such a request. Its body goes to
+ * the guest. Bytes behind the body belong to the protocol after the upgrade, and wait for it here.
  */
 import type { ClientRequest } from "node:http";
 import type { Socket } from "node:net";
 
-/** Ends the request after so many bytes. `first`: bytes that came with the head. */
+/** Bytes behind a request, from a client that does not wait for the change of the protocol; more are 400. */
+export const earlyMaxBytes = 64 * 1024;
+
+export interface UpgradeBody {
+  /** Its length. */
+  bytes: number;
+  onBytes: (bytes: number) => void;
+  /** Called behind it. */
+  onEnd: () => void;
+}
+
+/** `first`: bytes that came with the head. */
 export function sendUpgradeBody(
   socket: Socket,
   first: Buffer,
-  { bytes, onBytes }: { bytes: number; onBytes: (bytes: number) => void },
+  { bytes, onBytes, onEnd }: UpgradeBody,
   message: ClientRequest,
 ): void {
   if (first.length > 0) socket.unshift(first);
@@ -32,6 +43,29 @@ export function sendUpgradeBody(
       }
     }
     message.end();
+    onEnd();
   };
   pass();
+}
+
+/**
+ * Reads the client on while it waits for its answer: the end of one that is not read would not be seen. The returned function ends
+ * that, and puts the bytes back.
+ */
+export function readEarly(socket: Socket, onTooMany: () => void): () => void {
+  const kept: Buffer[] = [];
+  let keptBytes = 0;
+  const read = () => {
+    for (let chunk = socket.read(); chunk !== null && keptBytes <= earlyMaxBytes; chunk = socket.read()) {
+      kept.push(chunk);
+      keptBytes += chunk.length;
+    }
+    if (keptBytes > earlyMaxBytes) onTooMany();
+  };
+  socket.on("readable", read);
+  read();
+  return () => {
+    socket.off("readable", read);
+    if (keptBytes > 0) socket.unshift(Buffer.concat(kept));
+  };
 }

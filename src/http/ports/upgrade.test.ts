@@ -9,6 +9,7 @@ import { Api, keys } from "../../../test/api.ts";
 import { bytesOf, GuestServer, ok, PortUrls, parsed } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
 import { ConnectionReset } from "../../agent/dial.ts";
+import { earlyMaxBytes } from "./upgrade-body.ts";
 
 const api = new Api({ port_connections_max: 2 });
 const urls = new PortUrls(api);
@@ -164,6 +165,56 @@ describe("an upgrade", () => {
     first.socket.destroy();
     await waitFor("the guest sees it", () => first.guest.destroyed);
     await spliced();
+  });
+
+  test("with a body that waits for 100 gets it from the guest", async () => {
+    const server = new GuestServer(api, id, 80, (connection, text) => {
+      if (text.endsWith("\r\n\r\n")) connection.write("HTTP/1.1 100 Continue\r\n\r\n");
+      if (text.endsWith("hello")) connection.end(ok);
+    });
+    const post = upgrade(["Content-Length: 5", "Expect: 100-continue"]).replace("GET", "POST");
+    const socket = await urls.connection();
+    socket.write(post);
+    const first = await urls.received(socket, (text) => text.endsWith("\r\n\r\n"));
+    assert.equal(first, "HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write("hello");
+    assert.equal(parsed(await urls.received(socket, (text) => text.endsWith("ok"))).status, 200);
+    assert.match(server.heard[0] as string, /\r\n\r\nhello$/);
+  });
+
+  test("of a client that goes gives its place back, also when it has sent bytes that nobody reads", async () => {
+    const server = new GuestServer(api, id, 80, () => {});
+    const post = upgrade(["Content-Length: 5"]).replace("GET", "POST");
+    for (const [round, head] of [upgrade(), `${post}hello`].entries()) {
+      const socket = await urls.connection();
+      socket.write(head);
+      await waitFor("it is dialled", () => server.heard[round]?.includes("\r\n\r\n") === true);
+      socket.end("early");
+      await waitFor("the guest sees it", () => server.connections[round]?.destroyed === true);
+    }
+  });
+
+  test("is refused once 64 KiB have come behind the request, and gets as many through", async () => {
+    let answer = (_connection: Duplex) => {};
+    const server = new GuestServer(api, id, 80, (connection, text) => {
+      if (text.endsWith("\r\n\r\n")) answer(connection);
+    });
+    const socket = await urls.connection();
+    socket.write(upgrade());
+    await waitFor("it is dialled", () => server.connections.length === 1);
+    socket.write(Buffer.alloc(earlyMaxBytes + 1, "a"));
+    const refused = parsed(await urls.received(socket, (text) => text.endsWith("}}")));
+    assert.deepEqual([refused.status, refused.error.code], [400, "invalid_request"]);
+    const guest = Promise.withResolvers<Duplex>();
+    answer = guest.resolve;
+    const second = await urls.connection();
+    second.write(upgrade());
+    const early = "b".repeat(earlyMaxBytes);
+    second.write(early);
+    (await within("the request", guest.promise)).write(switching);
+    await urls.received(second, (text) => text.includes("101"));
+    second.write("behind");
+    await waitFor("all has come", () => server.heard[1]?.endsWith(`\r\n\r\n${early}behind`) === true);
   });
 
   test("of a client that goes while it waits gives its place back", async () => {
