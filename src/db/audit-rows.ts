@@ -1,6 +1,6 @@
 /**
- * The audit log's rows, append-only. Triggers in the schema (migrations.ts) refuse to change a row, and to remove one that
- * is newer than all that retention has removed of its team.
+ * The audit log's rows, append-only but for the exit code of a row that has none. Triggers in the schema (migrations.ts) refuse
+ * any other change, and to remove a row that is newer than all that retention has removed of its team.
  */
 import type { StatementSync } from "node:sqlite";
 import type { AuditAction } from "../wire/audit.ts";
@@ -20,9 +20,18 @@ export interface AuditRow {
   subject: string | null;
   /** The HTTP status. */
   status: number;
+  /** The exit code of the command; null: none is known. */
+  exitCode: number | null;
 }
 
-export type NewAuditRow = Omit<AuditRow, "id">;
+export interface NewAuditRow extends Omit<AuditRow, "id" | "exitCode"> {
+  exitCode?: number | null;
+}
+
+export interface AppendedRow {
+  id: number;
+  kind: AuditKind;
+}
 
 /** Each kind has a share of a team's log that no other kind takes (src/teams/audit-shares.ts). */
 export type AuditKind = "keys" | "lifecycle" | "templates" | "other";
@@ -44,11 +53,12 @@ export interface KindCount {
 }
 
 const selection = `id, at, team_id AS teamId, key_id AS keyId, key_name AS keyName, address, action,
-  capsule_id AS capsuleId, subject, status FROM audit WHERE team_id = :teamId AND id < :before`;
+  capsule_id AS capsuleId, subject, status, exit_code AS exitCode FROM audit WHERE team_id = :teamId AND id < :before`;
 
 export class AuditRows {
   readonly #database: Database;
   readonly #append: StatementSync;
+  readonly #addExitCode: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #ofCapsule: StatementSync;
   readonly #counts: StatementSync;
@@ -62,9 +72,10 @@ export class AuditRows {
   constructor(database: Database) {
     this.#database = database;
     this.#append = database.prepare(
-      `INSERT INTO audit (at, team_id, key_id, key_name, address, action, capsule_id, subject, status)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING ${kind} AS kind`,
+      `INSERT INTO audit (at, team_id, key_id, key_name, address, action, capsule_id, subject, status, exit_code)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id, ${kind} AS kind`,
     );
+    this.#addExitCode = database.prepare("UPDATE audit SET exit_code = ? WHERE id = ? AND exit_code IS NULL");
     this.#ofTeam = database.prepare(`SELECT ${selection} ORDER BY id DESC LIMIT :limit`);
     this.#ofCapsule = database.prepare(`SELECT ${selection} AND capsule_id = :capsuleId ORDER BY id DESC LIMIT :limit`);
     this.#counts = database.prepare("SELECT team_id AS teamId, COUNT(*) AS count FROM audit GROUP BY team_id");
@@ -89,19 +100,22 @@ export class AuditRows {
     );
   }
 
-  /** All of them are durable when this returns. Returns the kind of each. */
-  append(rows: readonly NewAuditRow[]): AuditKind[] {
-    return transact(this.#database, () =>
-      rows.map(({ at, teamId, keyId, keyName, address, action, capsuleId, subject, status }) => {
-        const made = this.#append.get(at, teamId, keyId, keyName, address, action, capsuleId, subject, status);
-        return (made as { kind: AuditKind }).kind;
-      }),
-    );
+  /** All of it is durable when this returns. `exitCodes` are added to earlier rows by their ids, where those are not removed. */
+  append(rows: readonly NewAuditRow[], exitCodes: ReadonlyMap<number, number> = new Map()): AppendedRow[] {
+    return transact(this.#database, () => {
+      for (const [id, exitCode] of exitCodes) this.#addExitCode.run(exitCode, id);
+      return rows.map(
+        ({ at, teamId, keyId, keyName, address, action, capsuleId, subject, status, exitCode = null }) => {
+          const about = [keyId, keyName, address, action, capsuleId, subject, status, exitCode];
+          return this.#append.get(at, teamId, ...about) as unknown as AppendedRow;
+        },
+      );
+    });
   }
 
   /** As `append`, durable with the next commit that is. */
-  appendUnsynced(rows: readonly NewAuditRow[]): AuditKind[] {
-    return withoutSync(this.#database, () => this.append(rows));
+  appendUnsynced(rows: readonly NewAuditRow[], exitCodes?: ReadonlyMap<number, number>): AppendedRow[] {
+    return withoutSync(this.#database, () => this.append(rows, exitCodes));
   }
 
   /** Newest first: at most `limit` rows with ids below `before`. */

@@ -217,6 +217,17 @@ export const steps = [
   `
   ALTER TABLE capsules ADD COLUMN inject TEXT;
   `,
+  // The exit code of an entry's command; null: none is known. It is added once, and nothing else of an entry changes.
+  `
+  ALTER TABLE audit ADD COLUMN exit_code INTEGER;
+  DROP TRIGGER audit_is_never_changed;
+  CREATE TRIGGER audit_takes_an_exit_code_and_nothing_else BEFORE UPDATE ON audit
+    WHEN OLD.exit_code IS NOT NULL OR NEW.id IS NOT OLD.id OR NEW.at IS NOT OLD.at OR NEW.team_id IS NOT OLD.team_id
+      OR NEW.key_id IS NOT OLD.key_id OR NEW.key_name IS NOT OLD.key_name OR NEW.address IS NOT OLD.address
+      OR NEW.action IS NOT OLD.action OR NEW.capsule_id IS NOT OLD.capsule_id OR NEW.subject IS NOT OLD.subject
+      OR NEW.status IS NOT OLD.status
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -3,7 +3,7 @@
  * a refused one or for an unknown capsule. A request without a valid key belongs to no team and leaves no entry.
  */
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
-import type { AuditEntry, AuditJoining } from "../teams/audit.ts";
+import type { AddExitCode, AuditEntry, AuditJoining } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { App, AuditDetails, AuditRule } from "./route.ts";
 import type { AuditService } from "./services.ts";
@@ -58,10 +58,11 @@ export function addAuditDetails(request: FastifyRequest, details: AuditDetails):
 }
 
 /** For a WebSocket, whose request ends with status 101: records the command or session started over it. */
-export function recordStart(audit: AuditService, request: FastifyRequest, subject: string): void {
+export function recordStart(audit: AuditService, request: FastifyRequest, subject: string): AddExitCode {
   addAuditDetails(request, { subject });
   const { audit: rule } = request.routeOptions.config;
-  if (rule !== undefined && isFirst(request)) audit.record(entryOf(rule.action, request, 101));
+  if (rule === undefined || !isFirst(request)) return () => {};
+  return audit.recordCommand(entryOf(rule.action, request, 101));
 }
 
 /** An entry besides the request's own: what else it changed. */
@@ -107,6 +108,7 @@ function entryOf(action: AuditAction, request: FastifyRequest, status: number): 
     capsuleId: capsuleId ?? null,
     subject: auditDetails?.subject ?? null,
     status,
+    exitCode: auditDetails?.exitCode ?? null,
   };
 }
 

@@ -27,6 +27,8 @@ export interface AuditDetails {
   capsuleId?: string;
   /** The command, path, process, template or key concerned, or the fields of a capsule; never arguments, variables or contents. */
   subject?: string;
+  /** The exit code of the command that the request waited for. */
+  exitCode?: number;
 }
 
 declare module "fastify" {

@@ -50,7 +50,7 @@ export type CapsulesService = Pick<
 
 export type TemplatesService = Pick<Templates, "list" | "capture" | "delete" | "onChange">;
 
-export type AuditService = Pick<Audit, "record" | "flush" | "list">;
+export type AuditService = Pick<Audit, "record" | "recordCommand" | "flush" | "list">;
 
 export interface Services {
   teams: TeamsService;

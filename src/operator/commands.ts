@@ -134,7 +134,7 @@ export const operatorCommands: Commands = {
   "admin audit": {
     usage: "--team NAME [--limit N]",
     meaning: "print a team's audit log, newest first",
-    details: "Fields, separated by tabs: time, action, HTTP status, key, capsule, subject.",
+    details: "Fields, separated by tabs: time, action, HTTP status, key, capsule, subject, exit code of the command.",
     options: {
       team: { value: "NAME", meaning: "whose log" },
       limit: { value: "N", meaning: "entries; default: 100" },

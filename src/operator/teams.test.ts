@@ -117,11 +117,12 @@ test("audit prints a team's entries, newest first, without control characters", 
     const entry = { teamId: id, keyId: "key-1", keyName: "ci", address: "", action: "exec" as const, status: 200 };
     const log = new AuditRows(database);
     log.append([1, 2, 3].map((at) => ({ ...entry, at, capsuleId: "cl-1", subject: `\x1b[31m${at}` })));
+    log.append([], new Map([[3, 7]]));
     const options = { text: () => "blue", number: () => 2 };
     const lines = await printed(t, () => printAudit(options));
     assert.deepEqual(lines, [
-      ["1970-01-01T00:00:00.003Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m3"],
-      ["1970-01-01T00:00:00.002Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m2"],
+      ["1970-01-01T00:00:00.003Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m3", "7"],
+      ["1970-01-01T00:00:00.002Z", "exec", "200", "key-1 ci", "cl-1", "\\u001b[31m2", "-"],
     ]);
     await assert.rejects(printAudit({ text: () => "red", number: () => undefined }), Failure);
     database.close();

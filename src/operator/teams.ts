@@ -51,7 +51,7 @@ export function deleteTeam({ words: [name = ""] }: Pick<Call, "words">): Promise
 
 const pageMax = 1_000;
 
-/** Newest first: time, action, HTTP status, key, capsule and subject. */
+/** Newest first: time, action, HTTP status, key, capsule, subject and exit code. */
 export function printAudit(call: Pick<Call, "text" | "number">): Promise<number> {
   const [name, limit = 100] = [call.text("team"), call.number("limit")];
   if (name === undefined) throw new UsageError("--team NAME is missing");
@@ -60,9 +60,10 @@ export function printAudit(call: Pick<Call, "text" | "number">): Promise<number>
     let before: number | undefined;
     for (let left = limit; left > 0; ) {
       const rows = log.list(team.id, { limit: Math.min(left, pageMax), before });
-      for (const { at, action, status, keyId, keyName, capsuleId, subject } of rows) {
+      for (const { at, action, status, keyId, keyName, capsuleId, subject, exitCode } of rows) {
         const who = keyId === "" ? "the service" : `${keyId} ${keyName}`.trim();
         const fields = [new Date(at).toISOString(), action, status, who, capsuleId ?? "-", subject ?? "-"];
+        fields.push(exitCode ?? "-");
         await print(`${fields.map((field) => printable(String(field))).join("\t")}\n`);
       }
       if (rows.length === 0) return;

@@ -68,6 +68,9 @@ test("a row can be neither changed nor removed by any SQL", () => {
   const statements = [
     "UPDATE audit SET status = 500",
     "UPDATE audit SET id = id + 10",
+    "UPDATE audit SET rowid = rowid + 10",
+    "UPDATE audit SET exit_code = 1, subject = 'd'",
+    "UPDATE audit SET exit_code = 1 WHERE subject = 'c'; UPDATE audit SET exit_code = 0 WHERE subject = 'c'",
     "DELETE FROM audit",
     "DELETE FROM audit WHERE subject = 'b'",
     "REPLACE INTO audit_horizons (team_id, through) VALUES ('blue', 2); UPDATE audit_horizons SET through = 1",
@@ -78,13 +81,42 @@ test("a row can be neither changed nor removed by any SQL", () => {
   assert.deepEqual(subjects(), ["c", "b", "a"]);
 });
 
-test("the one statement that removes entries is that of retention", () => {
+test("an entry gets the exit code of its command once, also after it was written, and a removed one gets none", () => {
+  const { audit, rows } = fresh({ entriesMax: 0 });
+  const codes = () => audit.list("blue", { limit: 9 }).entries.map(({ subject, exitCode }) => [subject, exitCode]);
+  audit.record(entry({ subject: "answered", exitCode: 0 }));
+  const addToFirst = audit.recordCommand(entry({ subject: "first" }));
+  const addToSecond = audit.recordCommand(entry({ subject: "second" }));
+  audit.recordCommand(entry({ subject: "third" }));
+  addToFirst(3);
+  addToFirst(4);
+  assert.deepEqual(codes(), [
+    ["third", null],
+    ["second", null],
+    ["first", 3],
+    ["answered", 0],
+  ]);
+  addToSecond(137);
+  addToSecond(0);
+  assert.equal(rows.list("blue", { limit: 9 })[1]?.exitCode, null, "it waits for the next flush");
+  audit.flush();
+  assert.equal(rows.list("blue", { limit: 9 })[1]?.exitCode, 137);
+  const late = audit.recordCommand(entry({ subject: "late" }));
+  for (let i = 0; i < 2_000; i++) audit.record(entry());
+  audit.flush();
+  assert.ok(!rows.list("blue", { limit: 9_999 }).some(({ subject }) => subject === "late"));
+  late(1);
+  audit.flush();
+});
+
+test("the statements that change or remove entries are that of exit codes and that of retention", () => {
   const folder = join(import.meta.dirname, "../db");
   const source = readdirSync(folder)
     .filter((name) => name !== "migrations.ts")
     .map((name) => readFileSync(join(folder, name), "utf8"))
     .join("");
-  assert.equal(source.match(/\b(DELETE FROM|UPDATE|REPLACE INTO) audit\b/g)?.join(), "DELETE FROM audit");
+  const statements = source.match(/\b(DELETE FROM|UPDATE|REPLACE INTO) audit\b( SET \w+)?/g);
+  assert.deepEqual(statements, ["UPDATE audit SET exit_code", "DELETE FROM audit"]);
 });
 
 test("beyond its maximum a team's oldest entries are removed, and no other team's", () => {

@@ -2,7 +2,7 @@
  * The audit log: which key did what to which capsule, when, and with what status. Entries are buffered for at most a second
  * and written in one transaction; durable ones are flushed before their request is answered.
  */
-import type { AuditKind, AuditQuery, AuditRow, AuditRows, NewAuditRow } from "../db/audit-rows.ts";
+import type { AppendedRow, AuditQuery, AuditRow, AuditRows, NewAuditRow } from "../db/audit-rows.ts";
 import { AuditShares } from "./audit-shares.ts";
 import { type JoinableEntry, JoinedEntries } from "./joined-entries.ts";
 
@@ -32,6 +32,14 @@ export interface AuditPage {
   next: number | null;
 }
 
+/** Adds the exit code of the entry's command. Later calls change nothing. Never throws. */
+export type AddExitCode = (exitCode: number) => void;
+
+/** `id`: that of its row, once it is written. */
+type WaitingRow = NewAuditRow & { id?: number };
+
+type AppendRows = (rows: readonly NewAuditRow[], exitCodes: ReadonlyMap<number, number>) => AppendedRow[];
+
 /** Number of buffered entries that triggers a flush. */
 const waitingMax = 1_000;
 /** Entries buffered while the database cannot be written. */
@@ -47,7 +55,9 @@ export class Audit {
   readonly #shares: AuditShares;
   readonly #reads: JoinedEntries;
   readonly #refusals: JoinedEntries;
-  #waiting: NewAuditRow[] = [];
+  #waiting: WaitingRow[] = [];
+  /** By ids of rows: codes of commands that ended after their entries were written. */
+  #exitCodes = new Map<number, number>();
   /** A time that the clock has shown a day ago or earlier; undefined: none is known. */
   #trusted: number | undefined;
   /** The time that becomes the trusted one a day after it was read. */
@@ -76,13 +86,27 @@ export class Audit {
     else this.#push([short]);
   }
 
-  #push(entries: readonly AuditEntry[]): void {
-    for (const entry of entries) {
-      this.#waiting.push({ ...entry, at: this.#options.clock.now() });
-      if (this.#waiting.length % waitingMax === 0)
-        this.#try(() => this.#write((rows) => this.#options.rows.append(rows)));
-    }
+  /** As `record`, of a command that has begun. */
+  recordCommand(entry: AuditEntry): AddExitCode {
+    const row: WaitingRow = { ...shortened(entry), at: this.#options.clock.now() };
+    this.#wait(row);
+    return (exitCode) => {
+      row.exitCode ??= exitCode;
+      if (row.id === undefined || this.#exitCodes.size >= unwrittenMax) return;
+      this.#exitCodes.set(row.id, row.exitCode);
+    };
   }
+
+  #push(entries: readonly AuditEntry[]): void {
+    for (const entry of entries) this.#wait({ ...entry, at: this.#options.clock.now() });
+  }
+
+  #wait(row: WaitingRow): void {
+    this.#waiting.push(row);
+    if (this.#waiting.length % waitingMax === 0) this.#try(() => this.#write(this.#appendSynced));
+  }
+
+  readonly #appendSynced: AppendRows = (rows, exitCodes) => this.#options.rows.append(rows, exitCodes);
 
   /**
    * All recorded entries are durable when this returns, but for those that `list` has written since the last commit. When it
@@ -90,7 +114,7 @@ export class Audit {
    */
   flush(): void {
     this.#push(this.#refusals.due());
-    this.#write((rows) => this.#options.rows.append(rows));
+    this.#write(this.#appendSynced);
   }
 
   /** As `flush`, with the numbers of refusals whose minute has not ended. */
@@ -99,18 +123,24 @@ export class Audit {
     this.flush();
   }
 
-  #write(append: (rows: readonly NewAuditRow[]) => AuditKind[]): void {
+  #write(append: AppendRows): void {
     const rows = this.#waiting;
-    if (rows.length === 0) return;
-    const kinds = append(rows);
+    if (rows.length === 0 && this.#exitCodes.size === 0) return;
+    const made = append(rows, this.#exitCodes);
     this.#waiting = [];
-    for (const [index, kind] of kinds.entries()) this.#shares.add(rows[index]?.teamId ?? "", kind);
+    this.#exitCodes = new Map();
+    for (const [index, { id, kind }] of made.entries()) {
+      const row = rows[index];
+      if (row === undefined) continue;
+      row.id = id;
+      this.#shares.add(row.teamId, kind);
+    }
     for (const teamId of new Set(rows.map((row) => row.teamId))) this.#shares.enforce(teamId);
   }
 
   /** With the entries that are not on disk yet. */
   list(teamId: string, query: AuditQuery): AuditPage {
-    this.#try(() => this.#write((rows) => this.#options.rows.appendUnsynced(rows)));
+    this.#try(() => this.#write((rows, exitCodes) => this.#options.rows.appendUnsynced(rows, exitCodes)));
     const rows = this.#options.rows.list(teamId, { ...query, limit: query.limit + 1 });
     const entries = rows.slice(0, query.limit);
     return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };

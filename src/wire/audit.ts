@@ -79,6 +79,13 @@ export const AuditEntry = Type.Object(
       description:
         "HTTP status of the answer; 101: started over a WebSocket; 499: the client closed the connection first.",
     }),
+    exit_code: Nullable(
+      Type.Integer({
+        description:
+          "Exit code of the command or terminal. null: it runs, it ended without its client, it runs in the background, or the " +
+          "entry is of another action.",
+      }),
+    ),
   },
   { title: "AuditEntry" },
 );

@@ -45,6 +45,9 @@ test("the audit log follows, is filtered, and shows a command without its ticket
   await rows.filter({ hasText: "pty by a ticket" }).filter({ hasText: "started" }).first().waitFor();
   assert.equal(await rows.filter({ hasText: `${capsule.path}/pty` }).count(), 0);
 
+  const command = { cmd: "sh", args: ["-c", "exit 7"] };
+  await service().expect(200, "POST", `${capsule.path}/exec`, { json: command });
+  await rows.filter({ hasText: "sh" }).filter({ hasText: "done" }).getByText("exit code 7").waitFor();
   await service().expect(404, "DELETE", "/v1/snapshots/not-here");
   const refused = rows.filter({ hasText: "not-here" });
   await refused.getByText("refused, 404").waitFor();

@@ -35,7 +35,7 @@ const icons: Record<string, IconName> = {
 };
 
 function EntryRow({ entry, hasTicket }: Shown) {
-  const { at, action, subject, capsule_id, address, status } = entry;
+  const { at, action, subject, capsule_id, address, exit_code } = entry;
   const [area = "", verb] = action.split(".");
   return (
     <tr>
@@ -75,7 +75,8 @@ function EntryRow({ entry, hasTicket }: Shown) {
         <span class="sub mono">{address}</span>
       </td>
       <td>
-        <OutcomeBadge status={status} />
+        <OutcomeBadge entry={entry} />
+        {exit_code !== null && exit_code !== 0 && <span class="sub">exit code {exit_code}</span>}
       </td>
     </tr>
   );
@@ -89,8 +90,9 @@ const tones: Record<Outcome, string> = {
   failed: "bad",
 };
 
-function OutcomeBadge({ status }: { status: Entry["status"] }) {
-  const outcome = outcomeOf(status);
+function OutcomeBadge({ entry }: { entry: Entry }) {
+  const { status } = entry;
+  const outcome = outcomeOf(entry);
   return (
     <span class={`badge ${tones[outcome]}`} title={`HTTP status ${status}`}>
       <span class="mark" aria-hidden="true" />

@@ -12,6 +12,7 @@ const entry = (id: number, more: Partial<Entry> = {}): Entry => ({
   capsule_id: "cl-a",
   subject: "ls",
   status: 101,
+  exit_code: null,
   ...more,
 });
 const ticket = (id: number, path: string, more: Partial<Entry> = {}) =>
@@ -44,6 +45,10 @@ test("newer entries join the known ones, and beyond a gap replace them", () => {
   assert.equal(ids(join(entry(3), entry(2)).entries), "3 2");
   assert.deepEqual([ids(join(entry(9), entry(8)).entries), join(entry(9), entry(8)).hasGap], ["9 8", true]);
   assert.equal(ids(joined([entry(1)], []).entries), "1");
+  assert.deepEqual(
+    join(entry(4), entry(3, { exit_code: 7 })).entries.map(({ exit_code }) => exit_code),
+    [null, 7, null],
+  );
 });
 
 test("entries are filtered by action or area, key and outcome", () => {
@@ -60,5 +65,7 @@ test("entries are filtered by action or area, key and outcome", () => {
   assert.deepEqual(found({ action: "file.write" }), ["3"]);
   assert.deepEqual(found({ key: "key-2" }), ["3"]);
   assert.deepEqual(found({ outcome: "aborted" }), ["2"]);
-  assert.deepEqual([101, 200, 499, 404, 502].map(outcomeOf), ["started", "done", "aborted", "refused", "failed"]);
+  const outcomes = [101, 200, 499, 404, 502].map((status) => outcomeOf({ status, exit_code: null }));
+  assert.deepEqual(outcomes, ["started", "done", "aborted", "refused", "failed"]);
+  assert.equal(outcomeOf({ status: 101, exit_code: 7 }), "done");
 });

@@ -24,20 +24,25 @@ const clientClosed = 499;
 /** A ticket can be used for this long. */
 const ticketMs = 30_000;
 
-export function outcomeOf(status: number): Outcome {
-  if (status < 200) return "started";
+export function outcomeOf({ status, exit_code }: Pick<Entry, "status" | "exit_code">): Outcome {
+  if (status < 200) return exit_code === null ? "started" : "done";
   if (status < 400) return "done";
   if (status === clientClosed) return "aborted";
   return status < 500 ? "refused" : "failed";
 }
 
-/** Newer entries before known ones, each once. A gap between the two cannot be filled: then the known ones are dropped. */
+/**
+ * Newer entries before known ones, each once, as it was read last: a command's gets its exit code later. A gap between the two
+ * cannot be filled: then the known ones are dropped.
+ */
 export function joined(newest: readonly Entry[], known: readonly Entry[]): { entries: Entry[]; hasGap: boolean } {
   const last = known[0];
   const isNewer = (entry: Entry) => last === undefined || Number(entry.id) > Number(last.id);
   const fresh = newest.filter(isNewer);
   const hasGap = last !== undefined && fresh.length > 0 && fresh.length === newest.length;
-  return { entries: hasGap ? [...newest] : [...fresh, ...known], hasGap };
+  const latest = new Map(newest.map((entry) => [entry.id, entry]));
+  const kept = known.map((entry) => latest.get(entry.id) ?? entry);
+  return { entries: hasGap ? [...newest] : [...fresh, ...kept], hasGap };
 }
 
 /** Action and capsule of the entry that a ticket for this path leads to. */
@@ -86,7 +91,7 @@ export function filtered(shown: readonly Shown[], { action, key, outcome }: Audi
     ({ entry }) =>
       (action === "" || entry.action === action || entry.action.split(".")[0] === action) &&
       (key === "" || nameOfKey(entry) === key) &&
-      (outcome === "" || outcomeOf(entry.status) === outcome),
+      (outcome === "" || outcomeOf(entry) === outcome),
   );
 }
 

@@ -4,6 +4,7 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
+import type { FakeRun } from "../../../test/fakes/agent.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { auditActions } from "../../wire/audit.ts";
 
@@ -59,6 +60,7 @@ describe("the audit log", () => {
       capsule_id: id,
       subject: "true",
       status: 200,
+      exit_code: 0,
     });
   });
 
@@ -160,6 +162,23 @@ describe("the audit log", () => {
       await new Promise((resolve) => socket.once("message", resolve));
       assert.deepEqual(await last(), expected);
       socket.terminate();
+    }
+  });
+
+  test("the entry of a command or terminal over a WebSocket has the exit code once it has ended", async () => {
+    const { port } = api.app.server.address() as AddressInfo;
+    for (const suffix of ["exec/stream", "pty"]) {
+      const headers = { "x-api-key": keys.red };
+      const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/${suffix}`, { headers });
+      await once(socket, "open");
+      socket.send(JSON.stringify({ type: "start", cmd: "hang" }));
+      await once(socket, "message");
+      const { runs, ptys } = api.agent(id);
+      const isEnded = once(socket, "close");
+      ((suffix === "pty" ? ptys : runs).at(-1) as FakeRun).exit(7);
+      await isEnded;
+      const [entry] = await entries("?limit=1");
+      assert.deepEqual([entry?.status, entry?.exit_code], [101, 7], suffix);
     }
   });
 

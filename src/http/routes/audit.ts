@@ -52,5 +52,6 @@ function entryBody(entry: Row): AuditEntry {
     capsule_id: entry.capsuleId,
     subject: entry.subject,
     status: entry.status,
+    exit_code: entry.exitCode,
   };
 }

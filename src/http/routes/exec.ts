@@ -50,6 +50,7 @@ function register(app: App, { services: { capsules }, limits, answers, answerTur
         const input = inputOf(body);
         const command = commandOf(body, limits, { stdin: input && true });
         return runInForeground(agent, command, reply, {
+          onExit: (exitCode) => addAuditDetails(request, { exitCode }),
           input,
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
@@ -104,15 +105,17 @@ async function runInForeground(
     timeoutSec: number;
     input: Buffer | undefined;
     output: Output;
+    onExit: (exitCode: number) => void;
     enterTurn: (bytes: number) => Promise<void>;
   },
 ): Promise<Send> {
-  const { timeoutSec, output, enterTurn } = options;
+  const { timeoutSec, output, onExit, enterTurn } = options;
   onClosed(reply, () => output.release());
   const outcome = await runForeground(agent, command, {
     ...options,
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
+  onExit(outcome.exitCode);
   await enterTurn(output.bytes); // many commands can end at once
   const encoded = encodeOutput(output, outcome.hasTimedOut);
   return () =>

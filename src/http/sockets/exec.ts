@@ -43,7 +43,7 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
           const own = { tag, stdin: stdin || undefined, survive: survive || undefined };
           const command = commandOf(message, limits, own);
           if (survive) relay.tellTag();
-          recordStart(audit, request, cmd);
+          relay.onExit(recordStart(audit, request, cmd));
           return agent.run(command, relay);
         };
         connection.handle(new ExecHandlers(connection, relay, start));

@@ -22,6 +22,7 @@ export class OutputRelay implements OutputSink {
   readonly #asked: number | "now";
   #stream: RunningStream | undefined;
   #tellsTag = false;
+  #onExit: (exitCode: number) => void = () => {};
 
   constructor(connection: Connection, { encoding = "utf-8", offsets }: OutputOptions, asked: number | "now" = "now") {
     this.#connection = connection;
@@ -55,6 +56,10 @@ export class OutputRelay implements OutputSink {
     this.#tellsTag = true;
   }
 
+  onExit(listener: (exitCode: number) => void): void {
+    this.#onExit = listener;
+  }
+
   started({ pid, tag }: Started): void {
     this.#send({ type: "start", pid, ...(this.#tellsTag && { tag }) });
   }
@@ -71,6 +76,7 @@ export class OutputRelay implements OutputSink {
   }
 
   exited({ exitCode }: Exit): void {
+    this.#onExit(exitCode);
     this.#output.end(() => {
       // Closes when it is written: a slow client may need longer to read it than a close waits.
       const close = () => this.#connection.close(closeCodes.done, "the process ended");

@@ -52,13 +52,13 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
         const connection = sockets.accept(request, reply, params.id, { fatal: true });
         const open = (message: PtyStart | PtyConnect, sink: OutputSink) => {
           if (message.type === "connect") {
-            recordStart(audit, request, message.tag);
-            return agent.connect(message.tag, sink, message.from === "start");
+            const onExit = recordStart(audit, request, message.tag);
+            return { stream: agent.connect(message.tag, sink, message.from === "start"), onExit };
           }
           const { cmd = ptyDefaults.cmd } = message;
           const command = commandOf({ ...message, cmd }, limits, { tag: message.tag });
-          recordStart(audit, request, cmd);
-          return agent.pty(command, sizeOf(message), sink);
+          const onExit = recordStart(audit, request, cmd);
+          return { stream: agent.pty(command, sizeOf(message), sink), onExit };
         };
         connection.handle(new PtyHandlers(connection, open));
         return connection.closed;
@@ -68,7 +68,12 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
 }
 
 /** Starts a session or rejoins one. Throws if the command cannot be used. */
-type OpenSession = (message: PtyStart | PtyConnect, sink: OutputSink) => PtyStream;
+type OpenSession = (message: PtyStart | PtyConnect, sink: OutputSink) => Session;
+
+interface Session {
+  stream: PtyStream;
+  onExit: (exitCode: number) => void;
+}
 
 class PtyHandlers implements ConnectionHandlers, OutputSink {
   readonly #connection: Connection;
@@ -76,6 +81,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   readonly #startTimer: NodeJS.Timeout;
   readonly #pings: NodeJS.Timeout;
   #stream: PtyStream | undefined;
+  #onExit: Session["onExit"] = () => {};
   readonly #joined: JoinedOutput<"pty">;
   #hasStarted = false;
   #input: InputGate | undefined;
@@ -134,9 +140,10 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
       this.#refuse("this socket has its session already");
       return;
     }
-    const stream = this.#open(message, this);
+    const { stream, onExit } = this.#open(message, this);
     clearTimeout(this.#startTimer);
     this.#stream = stream;
+    this.#onExit = onExit;
     this.#input = new InputGate(this.#connection, stream);
     if (!this.#connection.isOpen) stream.cancel();
   }
@@ -176,6 +183,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   }
 
   exited({ exitCode }: Exit): void {
+    this.#onExit(exitCode);
     this.#joined.flush();
     const close = () => this.#connection.close(closeCodes.done, "the terminal's process ended");
     this.#send({ type: "exit", exit_code: exitCode }, close);
