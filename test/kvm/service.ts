@@ -65,6 +65,19 @@ export function operation(world: () => KvmWorld): void {
     await isSame();
   });
 
+  test("no connection is refused while the service restarts: each waits for the next server", async () => {
+    const asking = `while [ ! -e ended ]; do
+      curl -s -o /dev/null --max-time 600 -w '%{http_code} %{exitcode}\\n' http://127.0.0.1:8080/healthz
+    done`;
+    const seen = await world().sh(
+      `cd $(mktemp -d); for i in 1 2 3; do (${asking}) > codes.$i & done
+      systemctl restart capsule; sleep 2; systemctl restart capsule; touch ended; wait; cat codes.* | sort -u`,
+    );
+    assert.equal(seen, "200 0");
+    assert.equal(await world().sh("systemctl is-active capsule.socket"), "active");
+    await world().served();
+  });
+
   test("kill -9 of a VM is that capsule's error, with a reason, and no other's", async () => {
     await using dead = await world().client.capsule();
     await using other = await world().client.capsule();
