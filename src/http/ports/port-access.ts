@@ -21,7 +21,7 @@ export interface Grant {
   hostHeader: string | null;
   /** Undefined: neither a public port nor a token needs one. */
   identity: Identity | undefined;
-  isPublic: boolean;
+  publicPorts: readonly number[];
   /** `Authorization` holds a valid key. */
   hidesAuthorization: boolean;
   /** The good token of the query that ends last; in epoch milliseconds. */
@@ -62,9 +62,9 @@ export class PortDoor {
         ? []
         : credentials.tokens.filter((token) => this.#endOf(token, address, access) !== undefined);
     if (access !== undefined && (isPublic || identity !== undefined || tokens.length > 0)) {
-      const { teamId, hostHeader } = access;
+      const { teamId, hostHeader, publicPorts } = access;
       return {
-        ...{ teamId, hostHeader, identity, isPublic, tokens },
+        ...{ teamId, hostHeader, identity, publicPorts, tokens },
         hidesAuthorization: credentials.authorizationKeys.some((key) => this.#teams.authenticate(key) !== undefined),
         queryToken: credentials.queryTokens
           .map((token) => ({ token, expiresAt: this.#endOf(token, address, access) ?? 0 }))

@@ -387,6 +387,16 @@ describe("a refusal", () => {
     assert.deepEqual([(await ask()).status, (await ask()).error.code], [409, "invalid_state"]);
   });
 
+  test("tells a client without a key of no server but those that are public", async () => {
+    urls.setNetwork(id, { publicPorts: [80, 3_000] });
+    for (const each of [3_000, 5_432]) api.agent(id).servers.set(each, () => {});
+    const listed = async (headers: string[], key: string | null) => (await ask("/", headers, key)).error.details.ports;
+    assert.deepEqual(await listed([], null), [3_000]);
+    assert.deepEqual(await listed([`X-Capsule-Token: ${urls.token(id, 80)}`], null), [3_000]);
+    assert.deepEqual(await listed([], keys.red), [3_000, 5_432]);
+    assert.doesNotMatch((await ask("/", ["Accept: text/html"], null)).body, /5432/);
+  });
+
   test("is a page where Accept names one, and shows no more than the JSON", async () => {
     api.agent(id).servers.set(3_000, () => {});
     const { status, headers, body } = await ask("/<b>", ["Accept: text/html,*/*;q=0.8"]);

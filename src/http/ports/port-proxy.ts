@@ -175,7 +175,8 @@ export class PortProxy {
     visit.onEnd(end);
     visit.onEnd(capsules.onEnd(id, () => visit.end(runEnded())));
     visit.startDeadline();
-    const guest = await dialled(agent, port, visit.signal);
+    const shows = (each: number) => grant.identity !== undefined || grant.publicPorts.includes(each);
+    const guest = await dialled(agent, port, visit.signal, shows);
     const onActivity = () => this.#noteActivity(grant.teamId, id);
     await new GuestExchange(visit, guest, { ...this.#options, grant, onUpgraded: end, onActivity }).done();
   }
