@@ -95,7 +95,7 @@ install_from() { # backports|"" PACKAGE…
 without_services() { # COMMAND…
   local policy=/usr/sbin/policy-rc.d status=0 wanted=/etc/systemd/system/multi-user.target.wants each
   local -a added=()
-  for each in nginx haproxy caddy apache2; do
+  for each in nginx haproxy caddy apache2 postgresql; do
     [[ -L $wanted/$each.service ]] || added+=("$each")
   done
   if [[ -e $policy ]]; then

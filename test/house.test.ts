@@ -41,6 +41,7 @@ const keptTo: Record<string, string[]> = {
   "node:child_process": ["vmm", "host", "relay", "operator", "cli"],
   fastify: ["http"],
   ws: ["http", "cli"],
+  pg: ["cluster"],
 };
 
 const forbiddenWords = /(manager|helper|util|utils|common|misc)/;

@@ -42,6 +42,7 @@ const stages: Stage[] = [
         "jail",
         "network",
         "terminal",
+        "cluster",
         "fuzz",
       ],
       ...["teams", "soak", "guides"],

@@ -7,7 +7,7 @@ import { dirname, join, relative, resolve } from "node:path";
 import { root } from "./groups.ts";
 
 /** `./dev` knows each: packages of Debian, and builds. */
-export type Need = "agent" | "cc" | "chromium" | "clients" | "image" | "machine" | "rust" | "tmux" | "vm";
+export type Need = "agent" | "cc" | "chromium" | "clients" | "image" | "machine" | "postgres" | "rust" | "tmux" | "vm";
 
 /** Paths from the root, and texts of files, that tell a need. */
 const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
@@ -17,6 +17,7 @@ const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
   { need: "clients", path: /^test\/clients\// },
   { need: "image", path: /^test\/(server|machine\/machine|operations\/bare-root|network\/network-vm)\.ts$/ },
   { need: "machine", path: /^test\/machine\/machine\.ts$/ },
+  { need: "postgres", path: /^test\/cluster\/postgres-server\.ts$/ },
   { need: "rust", path: /^test\/operations\/release-before\.ts$/ },
   { need: "tmux", path: /^test\/terminal\/emulator\.ts$/ },
   {

@@ -29,7 +29,7 @@ test("without words the usual groups run, with `all` every one, and a stage's fi
   assert.deepEqual(groupsOf([]), usualGroups);
   assert.deepEqual(
     groupsOf([]).toSorted(),
-    "agent browser cli clients conformance jail network sdk teams terminal unit".split(" "),
+    "agent browser cli clients cluster conformance jail network sdk teams terminal unit".split(" "),
   );
   assert.deepEqual(groupsOf(["all"]), groupNames);
   assert.deepEqual(groupsOf(["jail", "unit"]), ["unit", "jail"]);
@@ -51,6 +51,7 @@ test("what a test needs is found in it and in what it imports", () => {
   assert.deepEqual(needs("conformance"), ["image", "vm"]);
   assert.deepEqual(needs("browser"), ["chromium", "image", "vm"]);
   assert.deepEqual(needs("network"), ["image", "vm"]);
+  assert.deepEqual(needs("cluster"), ["postgres"]);
   assert.deepEqual(needs("terminal"), ["image", "tmux", "vm"]);
   assert.ok(needs("clients").includes("clients"));
   assert.deepEqual(needs("kvm"), ["image", "machine"]);

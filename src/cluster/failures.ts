@@ -1,0 +1,63 @@
+/** Errors of PostgreSQL as those of requests. The functions of schema/ raise the codes of this table. */
+import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
+
+const codes: Readonly<Record<string, ErrorCode>> = {
+  CP001: "name_taken",
+  CP002: "quota_exceeded",
+  CP003: "not_found",
+  CP004: "unavailable",
+  CP005: "conflict",
+  CP006: "conflict",
+  CP007: "conflict",
+  CP008: "unavailable",
+  CP009: "unavailable",
+  CP010: "template_name_taken",
+  CP011: "unauthorized",
+  CP012: "conflict",
+};
+
+/** The refusal of a function of the database, with the code that it raised. Nothing was changed. */
+export class Refusal extends CapsuleError {
+  readonly raised: string;
+
+  constructor(raised: string, code: ErrorCode, message: string, details: Record<string, unknown>) {
+    super(code, message, Object.keys(details).length === 0 ? {} : { details });
+    this.name = "Refusal";
+    this.raised = raised;
+  }
+}
+
+/** A statement may have run, and nobody can tell: it had no answer in its time. */
+export class Unanswered extends CapsuleError {
+  constructor(what: string, cause: unknown) {
+    super("unavailable", `cannot ${what}: the cluster's database is away`, { cause });
+    this.name = "Unanswered";
+  }
+}
+
+/** An answer of the server, as opposed to a lost connection. Classes 08, 53 and 57: the server is ending or full; 40, 55: a lock. */
+export function isAnswer(error: unknown): error is Error & { code: string; detail?: string } {
+  const { code, severity } = error as { code?: unknown; severity?: unknown };
+  return typeof code === "string" && typeof severity === "string" && !/^(08|40|53|55|57)/.test(code);
+}
+
+/** Whether the connection that a statement failed on can run another one. */
+export function isUsable(error: unknown): boolean {
+  const { code, severity } = error as { code?: unknown; severity?: unknown };
+  return typeof code === "string" && severity === "ERROR" && !/^(08|57)/.test(code);
+}
+
+/** The refusal that the database raised; any other error as it is. */
+export function refusalOf(error: Error & { code: string; detail?: string }): Error {
+  const code = codes[error.code];
+  return code === undefined ? error : new Refusal(error.code, code, error.message, detailsOf(error.detail));
+}
+
+function detailsOf(text: string | undefined): Record<string, unknown> {
+  try {
+    const details: unknown = JSON.parse(text ?? "{}");
+    return typeof details === "object" && details !== null ? { ...details } : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,180 @@
+/**
+ * The connections to PostgreSQL: four for statements, and one for the heartbeat, which must not wait for them. No state is kept in a
+ * session. A statement without an answer ends its connection and is sent again with the same arguments, until its time is over.
+ */
+import type { Client, Pool, PoolConfig, QueryResultRow } from "pg";
+import { isAnswer, isUsable, refusalOf, Unanswered } from "./failures.ts";
+
+export interface StatementOptions {
+  /** Completes "cannot …" in the error. */
+  what: string;
+  /** For each time that it is sent; default 2.5 s. */
+  onceMs?: number;
+  /** For all of them; default 5 s. */
+  allMs?: number;
+}
+
+export interface PostgresOptions {
+  url: string;
+  /** Monotonic milliseconds. */
+  ticks: () => number;
+}
+
+type Module = typeof import("pg").default;
+
+const connectionsMax = 4;
+const [onceMs, allMs] = [2_500, 5_000];
+const heartbeatMs = 1_500;
+/** Between two attempts: a server that refuses at once is asked ten times a second. */
+const pauseMs = 100;
+const idleMs = 60_000;
+
+/** A value of PostgreSQL's bigint is a number here: times and counters stay below 2^53. */
+const int8 = 20;
+
+export class Postgres {
+  readonly #options: PostgresOptions;
+  readonly #pg: Module;
+  readonly #pool: Pool;
+  #beating: Client | undefined;
+  #isAway = false;
+  #isClosed = false;
+  #statements = 0;
+
+  private constructor(pg: Module, options: PostgresOptions) {
+    this.#pg = pg;
+    this.#options = options;
+    this.#pool = new pg.Pool({ ...configOf(pg, options.url), max: connectionsMax, idleTimeoutMillis: idleMs });
+    this.#pool.on("error", () => {}); // an idle connection that ended: the next statement opens another
+  }
+
+  /** Opens no connection. The package is loaded here, and by a service of a cluster only. */
+  static async open(options: PostgresOptions): Promise<Postgres> {
+    return new Postgres((await import("pg")).default, options);
+  }
+
+  /** The last statement had no answer. */
+  get isAway(): boolean {
+    return this.#isAway;
+  }
+
+  /** Statements sent so far. */
+  get statements(): number {
+    return this.#statements;
+  }
+
+  /** Throws a Refusal of a function of the schema, Unanswered, or the error of a wrong statement. */
+  async query<Row extends QueryResultRow>(text: string, values: unknown[], options: StatementOptions): Promise<Row[]> {
+    const { ticks } = this.#options;
+    const deadline = ticks() + (options.allMs ?? allMs);
+    for (;;) {
+      try {
+        const rows = await this.#once<Row>(text, values, Math.min(options.onceMs ?? onceMs, deadline - ticks()));
+        this.#isAway = false;
+        return rows;
+      } catch (error) {
+        if (isAnswer(error)) {
+          this.#isAway = false;
+          throw refusalOf(error);
+        }
+        this.#isAway = !isUsable(error);
+        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, error);
+        await new Promise((resolve) => setTimeout(resolve, pauseMs));
+      }
+    }
+  }
+
+  /** Calls a function of the schema, whose result is one value. */
+  async call<T>(name: string, values: unknown[], options: StatementOptions): Promise<T> {
+    const places = values.map((_, index) => `$${index + 1}`).join(", ");
+    const [row] = await this.query<{ result: T }>(`SELECT ${name}(${places}) AS result`, values, options);
+    return row!.result;
+  }
+
+  /** As `call`, once, on the connection of the heartbeat. */
+  async beat<T>(name: string, values: unknown[]): Promise<T> {
+    const places = values.map((_, index) => `$${index + 1}`).join(", ");
+    this.#statements += 1;
+    try {
+      this.#beating ??= await this.#connect();
+      const { rows } = await this.#beating.query<{ result: T }>(`SELECT ${name}(${places}) AS result`, values);
+      this.#isAway = false;
+      return rows[0]!.result;
+    } catch (error) {
+      if (!isUsable(error)) {
+        this.#beating?.end().catch(() => {});
+        this.#beating = undefined;
+        this.#isAway = true;
+      }
+      throw isAnswer(error) ? refusalOf(error) : new Unanswered("reach the other hosts", error);
+    }
+  }
+
+  /** Runs `work` in one transaction, which is not repeated. */
+  async transact<T>(work: (sql: Pick<Client, "query">) => Promise<T>): Promise<T> {
+    const client = await this.#pool.connect();
+    try {
+      await client.query("BEGIN");
+      const result = await work(client);
+      await client.query("COMMIT");
+      client.release();
+      return result;
+    } catch (error) {
+      client.release(true); // which rolls back
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all([this.#pool.end(), this.#beating?.end()].map((ended) => ended?.catch(() => {})));
+  }
+
+  async #once<Row extends QueryResultRow>(text: string, values: unknown[], timeoutMs: number): Promise<Row[]> {
+    const client = await this.#pool.connect();
+    this.#statements += 1;
+    let isBroken = true;
+    try {
+      const { rows } = await client.query<Row>({ text, values, query_timeout: Math.max(1, timeoutMs) } as {
+        text: string;
+      });
+      isBroken = false;
+      return rows;
+    } catch (error) {
+      isBroken = !isUsable(error);
+      throw error;
+    } finally {
+      client.release(isBroken);
+    }
+  }
+
+  async #connect(): Promise<Client> {
+    const { Client: Made } = this.#pg;
+    const client = new Made({
+      ...configOf(this.#pg, this.#options.url),
+      ...{ connectionTimeoutMillis: heartbeatMs, query_timeout: heartbeatMs },
+    });
+    client.on("error", () => {
+      if (this.#beating === client) this.#beating = undefined;
+    });
+    try {
+      await client.connect();
+    } catch (error) {
+      client.end().catch(() => {});
+      throw error;
+    }
+    return client;
+  }
+}
+
+function configOf(pg: Module, url: string): PoolConfig {
+  const getTypeParser = (type: number, format?: string) =>
+    type === int8 ? Number : pg.types.getTypeParser(type, format as "text");
+  return {
+    connectionString: url,
+    connectionTimeoutMillis: onceMs,
+    keepAlive: true,
+    application_name: "capsule",
+    types: { getTypeParser } as NonNullable<PoolConfig["types"]>,
+  };
+}

@@ -1,0 +1,67 @@
+/**
+ * The cluster's schema as a list of steps, which only add: hosts of two releases work on one database while one after the other is
+ * upgraded. `cluster.schema` is the number of steps that a database has run; `cluster.schema_min`, which programs may work on it.
+ */
+import { capsuleFunctions } from "./capsule-functions.ts";
+import { catalogFunctions } from "./catalog-functions.ts";
+import { tables } from "./tables.ts";
+
+export const steps: readonly string[] = [`${tables}${capsuleFunctions}${catalogFunctions}`];
+
+/** The oldest program whose statements work on this schema, by its own number of steps. */
+export const schemaMin = 1;
+
+/** Any number; the same in every program. */
+const lockNumber = 7_301_640_112;
+
+export interface Statements {
+  query(text: string, values?: unknown[]): Promise<{ rows: Record<string, unknown>[] }>;
+}
+
+export interface NewCluster {
+  id: string;
+  limits: Readonly<Record<string, number>>;
+}
+
+/** Where a database stands; undefined: it has no tables of a cluster. */
+export async function schemaOf(
+  sql: Statements,
+): Promise<{ id: string; schema: number; schemaMin: number } | undefined> {
+  const { rows: found } = await sql.query("SELECT to_regclass('cluster') IS NOT NULL AS there");
+  if (found[0]?.there !== true) return undefined;
+  const { rows } = await sql.query("SELECT id, schema, schema_min FROM cluster");
+  const [row] = rows;
+  if (row === undefined) return undefined;
+  return { id: String(row.id), schema: Number(row.schema), schemaMin: Number(row.schema_min) };
+}
+
+/** Makes the tables of a new cluster. Call it in a transaction. Throws when the database has them already. */
+export async function createSchema(sql: Statements, { id, limits }: NewCluster): Promise<void> {
+  await sql.query("SELECT pg_advisory_xact_lock($1)", [lockNumber]);
+  if ((await schemaOf(sql)) !== undefined) throw new Error("the database has the tables of a cluster already");
+  for (const step of steps) await sql.query(step);
+  await sql.query(
+    `INSERT INTO cluster (id, schema, schema_min, system_id, timeline, limits, created_at)
+     VALUES ($1, $2, $3, (SELECT system_identifier::text FROM pg_control_system()),
+       substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), $4, now_ms())`,
+    [id, steps.length, schemaMin, JSON.stringify(limits)],
+  );
+}
+
+/**
+ * Runs the steps that the database lacks. Call it in a transaction. Throws when the database is of another cluster, or of a release
+ * that this program is too old for.
+ */
+export async function migrate(sql: Statements, id: string): Promise<void> {
+  await sql.query("SELECT pg_advisory_xact_lock($1)", [lockNumber]);
+  const found = await schemaOf(sql);
+  if (found === undefined) throw new Error("the database has no cluster; run capsule admin cluster init");
+  if (found.id !== id) throw new Error("the database belongs to another cluster than the cluster file");
+  if (steps.length < found.schemaMin)
+    throw new Error(
+      `the database needs a program of schema ${found.schemaMin}; this one has ${steps.length}: upgrade it`,
+    );
+  if (found.schema >= steps.length) return;
+  for (const step of steps.slice(found.schema)) await sql.query(step);
+  await sql.query("UPDATE cluster SET schema = $1, schema_min = GREATEST(schema_min, $2)", [steps.length, schemaMin]);
+}

@@ -1,0 +1,124 @@
+/** A PostgreSQL of the test's own: Debian's programs, in a folder of their own, reached by a socket in it. */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after } from "node:test";
+import { waitFor } from "../wait-for.ts";
+
+const programs = "/usr/lib/postgresql";
+
+/** Why the tests of this file are skipped; false: they run. */
+export const lacksPostgres: string | false =
+  programFolder() === undefined ? "PostgreSQL, of Debian's package postgresql" : false;
+
+export class PostgresServer {
+  readonly folder: string;
+  /** Path of the socket that it listens on. */
+  readonly socket: string;
+  #process: ChildProcess | undefined;
+  #databases = 0;
+
+  private constructor(folder: string) {
+    this.folder = folder;
+    this.socket = join(folder, ".s.PGSQL.5432");
+  }
+
+  /** Starts one, which is removed after the file's tests. */
+  static async start(): Promise<PostgresServer> {
+    const server = new PostgresServer(mkdtempSync(join(tmpdir(), "capsule-postgres-")));
+    const { folder } = server;
+    const user = userOf();
+    if (user !== undefined) chownSync(folder, user.uid, user.gid);
+    chmodSync(folder, 0o755);
+    mkdirSync(server.#data, { mode: 0o700 });
+    if (user !== undefined) chownSync(server.#data, user.uid, user.gid);
+    const options = ["--username=capsule", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
+    server.#run("initdb", ["--pgdata", server.#data, ...options]);
+    await server.resume();
+    after(async () => {
+      await server.stop();
+      rmSync(folder, { recursive: true, force: true });
+    });
+    return server;
+  }
+
+  /** Starts its processes. */
+  async resume(): Promise<void> {
+    const settings = [
+      "fsync=off",
+      "max_connections=200",
+      "listen_addresses=",
+      `unix_socket_directories=${this.folder}`,
+    ];
+    const [program, words] = asUser([
+      join(programFolder()!, "postgres"),
+      ...["-D", this.#data, ...settings.flatMap((each) => ["-c", each])],
+    ]);
+    const started = spawn(program!, words, { stdio: "ignore" });
+    this.#process = started;
+    await waitFor("PostgreSQL to accept connections", async () => {
+      if (started.exitCode !== null) throw new Error(`PostgreSQL ended with ${started.exitCode}`);
+      return (await this.#isUp()) ? true : undefined;
+    });
+  }
+
+  /** Ends its processes, as a crash does. */
+  async stop(): Promise<void> {
+    const ending = this.#process;
+    this.#process = undefined;
+    if (ending === undefined || ending.exitCode !== null) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    ending.once("exit", () => resolve());
+    ending.kill("SIGQUIT");
+    await promise;
+  }
+
+  /** The URL of a new, empty database. */
+  newDatabase(): string {
+    const name = `test_${++this.#databases}`;
+    this.#run("createdb", ["--host", this.folder, "--username=capsule", name]);
+    return `postgres://capsule@localhost/${name}?host=${encodeURIComponent(this.folder)}`;
+  }
+
+  get #data(): string {
+    return join(this.folder, "data");
+  }
+
+  #run(program: string, words: string[]): void {
+    const [first, rest] = asUser([join(programFolder()!, program), ...words]);
+    execFileSync(first!, rest, { stdio: ["ignore", "ignore", "pipe"], cwd: "/" });
+  }
+
+  async #isUp(): Promise<boolean> {
+    try {
+      this.#run("pg_isready", ["--host", this.folder]);
+    } catch {
+      return false;
+    }
+    const socket = createConnection(this.socket);
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
+    return await promise.finally(() => socket.destroy());
+  }
+}
+
+/** PostgreSQL refuses to run as root: then as the user of Debian's package, and never longer than this process. */
+function asUser(words: string[]): [string | undefined, string[]] {
+  const end = ["--pdeathsig", "QUIT"];
+  const as = userOf() === undefined ? [] : ["--reuid", "postgres", "--regid", "postgres", "--clear-groups"];
+  return ["setpriv", [...as, ...end, ...words]];
+}
+
+function userOf(): { uid: number; gid: number } | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  const id = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { encoding: "utf8" }));
+  return { uid: id("-u"), gid: id("-g") };
+}
+
+function programFolder(): string | undefined {
+  if (!existsSync(programs)) return undefined;
+  const versions = readdirSync(programs).sort((a, b) => Number(b) - Number(a));
+  return versions.map((each) => join(programs, each, "bin")).find((each) => existsSync(join(each, "initdb")));
+}

@@ -1,0 +1,51 @@
+/** A cluster's schema in a database of its own, with a team and hosts, and rows as hosts send them. */
+
+import { Postgres } from "../../src/cluster/postgres.ts";
+import { columnsOf } from "../../src/cluster/rows.ts";
+import { createSchema } from "../../src/cluster/schema/migration.ts";
+import type { CapsuleRow } from "../../src/db/capsule-rows.ts";
+import type { PostgresServer } from "./postgres-server.ts";
+
+export const roomyLimits = {
+  capsules_max: 1_000_000,
+  running_vcpus_max: 1_000_000,
+  running_memory_max_mb: 1_000_000_000,
+  templates_max: 1_000,
+};
+export const about = { what: "test" };
+export const clusterId = "0123456789abcdef";
+
+export interface ClusterDatabase extends AsyncDisposable {
+  url: string;
+  sql: Postgres;
+}
+
+export const ticks = () => performance.now();
+
+/** With team-blue, and hosts a, b and c of epoch 1. */
+export async function clusterDatabase(server: PostgresServer, limits = {}): Promise<ClusterDatabase> {
+  const url = server.newDatabase();
+  const sql = await Postgres.open({ url, ticks });
+  await sql.transact((each) => createSchema(each, { id: clusterId, limits: { ...roomyLimits, ...limits } }));
+  await sql.call("ensure_team", ["team-blue", "blue", 1], about);
+  for (const name of ["a", "b", "c"]) await sql.call("join_host", joining(name), about);
+  return { url, sql, [Symbol.asyncDispose]: () => sql.close() };
+}
+
+export function joining(name: string, { nonce = `nonce-${name}`, place = `place-${name}`, known = 0 } = {}): unknown[] {
+  return [name, nonce, place, known, "127.0.0.1", 8_079, "0.0.0", 2, {}];
+}
+
+export function capsuleRow(id: string, of: Partial<CapsuleRow> = {}): CapsuleRow {
+  return {
+    ...{ id, teamId: "team-blue", name: null, labels: "{}", status: "starting", revision: 0, intent: "create" },
+    ...{ template: "minimal", storage: null, blockedBy: null, vcpus: 1, memoryMb: 512, diskMb: 2_048, timeoutSec: 0 },
+    ...{ createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null, errorReason: null, onTimeout: "pause" },
+    ...{ lifetimeSec: 0, expiresAt: null, onExpiry: "destroy", retentionSec: 0, autoResume: 0, network: null },
+    ...of,
+  };
+}
+
+export function creating(host: string, row: CapsuleRow, { copy = 1, keyed = null as object | null } = {}): unknown[] {
+  return [JSON.stringify(columnsOf(row)), host, 1, copy, keyed === null ? null : JSON.stringify(keyed)];
+}
