@@ -8,6 +8,7 @@
  */
 import { decide, isListedName, listedNames, refusalOf, targetOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
+import { hostAddress, hostName } from "../network/reserved-ranges.ts";
 import type { ConnectionShared } from "./connection-shared.ts";
 import type { DialFailure, Upstream } from "./dialler.ts";
 import { FirstBytes } from "./first-bytes.ts";
@@ -64,8 +65,10 @@ export class Connection implements StreamSink {
     const { rules, operator } = this.#shared;
     const decision = decide(rules(), operator(), this.#address, this.#port);
     if (decision.kind === "denied") this.deny(decision.reason);
-    else if (decision.kind === "dial") void this.#dial([this.#address]);
-    else if (decision.kind === "named") void this.#dialNamed();
+    else if (decision.kind === "dial") {
+      if (this.#address === hostAddress) this.#name = hostName; // only that name lists it
+      void this.#dial([this.#address]);
+    } else if (decision.kind === "named") void this.#dialNamed();
     else {
       this.#phase = "reading";
       this.#accept();

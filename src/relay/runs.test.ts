@@ -80,7 +80,7 @@ describe("a connection to an address", () => {
     const { relay, dialler } = relayed({ grants: ["host:11434", "10.1.0.0/16:5432"] });
     await using _ = relay;
     const allow = ["host.capsule.internal:11434", "10.1.0.5:5432"];
-    const { peer } = await relay.attach({ egress: "public", allow });
+    const { peer, run } = await relay.attach({ egress: "public", allow });
     assert.deepEqual(await peer.addresses("host.capsule.internal"), ["192.0.0.1"]);
     for (const [address, port] of [
       ["192.0.0.1", 11_434],
@@ -88,6 +88,8 @@ describe("a connection to an address", () => {
     ] as const)
       (await peer.connected(address, port)).destroy();
     assert.deepEqual(dialler.dialled, ["127.0.0.1:11434 granted", "10.1.0.5:5432 granted"]);
+    const noted = ["allowed host.capsule.internal 192.0.0.1 11434", "allowed 10.1.0.5 5432"];
+    assert.deepEqual(relay.recent(run), noted);
     assert.equal(await peer.connect("192.0.0.1", 80), "denied: reserved");
     assert.equal(await peer.connect("10.1.0.6", 5_432), "denied: reserved");
     const other = await relay.attach({ egress: "public" });
