@@ -93,6 +93,13 @@ export class CapsuleRun implements PortOwner {
     this.#rules = rulesOf(policy);
     this.#inject = policy.inject ?? [];
     this.recheck();
+    if (this.#inject.length > 0) this.#cutUnread();
+  }
+
+  /** Requests to a rule's host would go out unencrypted on a connection that was made when there was no rule. */
+  #cutUnread(): void {
+    for (const connection of [...this.#connections])
+      if (connection instanceof Connection && connection.port === injectedPort) connection.cut();
   }
 
   /** The operator's rules may have changed, or the capsule's. */

@@ -30,7 +30,7 @@ export class Connection implements StreamSink {
   readonly #shared: ConnectionShared<Connection>;
   /** As the guest asked. */
   readonly #address: number;
-  readonly #port: number;
+  readonly port: number;
   /** That it was dialled for. */
   #name: string | undefined;
   /** Before it stands for another one. */
@@ -56,14 +56,14 @@ export class Connection implements StreamSink {
   ) {
     this.#stream = stream;
     this.#address = address;
-    this.#port = port;
+    this.port = port;
     this.#shared = shared;
     stream.sink = this;
   }
 
   begin(): void {
     const { rules, operator } = this.#shared;
-    const decision = decide(rules(), operator(), this.#address, this.#port);
+    const decision = decide(rules(), operator(), this.#address, this.port);
     if (decision.kind === "denied") this.deny(decision.reason);
     else if (decision.kind === "dial") {
       if (this.#address === hostAddress) this.#name = hostName; // only that name lists it
@@ -76,14 +76,11 @@ export class Connection implements StreamSink {
     }
   }
 
-  /** As `begin`, of a stream that was opened already and has brought these bytes, or none in time. */
-  beginOpened(bytes: Buffer, { isLate, hasEnded }: { isLate: boolean; hasEnded: boolean }): void {
+  /** As `begin`, of a stream that was opened already; `isLate`: and has brought no bytes in time. */
+  beginOpened({ isLate }: { isLate: boolean }): void {
     this.#isAccepted = true;
-    this.#first.add(bytes);
     this.begin();
     if (this.#phase === "reading" && isLate) this.#refuse("not permitted", "no name within 10 s");
-    if (this.#phase === "reading") this.#readFirst();
-    if (hasEnded) this.ended();
   }
 
   deny(reason: string): void {
@@ -101,15 +98,21 @@ export class Connection implements StreamSink {
 
   #forbid(): void {
     this.#note("denied", "not listed");
+    this.cut();
+  }
+
+  /** Ends it at once on both sides. */
+  cut(): void {
     if (this.#isAccepted) this.#stream.reset();
     else this.#stream.fail("denied", "not listed");
+    this.drop();
   }
 
   #isPermitted(): boolean {
     const [rules, operator] = [this.#shared.rules(), this.#shared.operator()];
-    const decision = decide(rules, operator, this.#target ?? this.#address, this.#port);
+    const decision = decide(rules, operator, this.#target ?? this.#address, this.port);
     if (decision.kind === "denied" && decision.reason !== "not listed") return false;
-    if (this.#name !== undefined && isListedName(rules, this.#name, this.#port)) return true;
+    if (this.#name !== undefined && isListedName(rules, this.#name, this.port)) return true;
     const isUndecided = this.#target === undefined && this.#name === undefined;
     return decision.kind === "dial" || (isUndecided && decision.kind !== "denied");
   }
@@ -118,11 +121,11 @@ export class Connection implements StreamSink {
 
   async #dial(addresses: readonly number[]): Promise<void> {
     const operator = this.#shared.operator();
-    const targets = addresses.map((address) => targetOf(operator, address, this.#port));
+    const targets = addresses.map((address) => targetOf(operator, address, this.port));
     const options = { isGranted: targets.every(({ isGranted }) => isGranted), signal: this.#abort.signal };
     this.#target = addresses[0];
     const chosen = targets.map(({ address }) => address);
-    const dialled = await this.#shared.dialler.dial(chosen, this.#port, options);
+    const dialled = await this.#shared.dialler.dial(chosen, this.port, options);
     if ("failure" in dialled) return this.#notDialled(dialled.failure);
     if (this.#phase === "closed") return dialled.upstream.reset();
     this.#target = addresses[chosen.indexOf(dialled.upstream.address)] ?? this.#target;
@@ -144,14 +147,14 @@ export class Connection implements StreamSink {
   /** A name that is listed for the port and has the address. */
   async #listedNameOf(address: number): Promise<string | undefined> {
     const { rules, answered, names } = this.#shared;
-    const known = answered.of(address).findLast((name) => isListedName(rules(), name, this.#port));
+    const known = answered.of(address).findLast((name) => isListedName(rules(), name, this.port));
     if (known !== undefined) return known;
     const asked = await Promise.all(
-      listedNames(rules(), this.#port).map(async (name) =>
+      listedNames(rules(), this.port).map(async (name) =>
         (await names.resolveWithin(name)).includes(address) ? name : undefined,
       ),
     );
-    return asked.find((name) => name !== undefined && isListedName(rules(), name, this.#port));
+    return asked.find((name) => name !== undefined && isListedName(rules(), name, this.port));
   }
 
   #notDialled(failure: DialFailure): void {
@@ -209,8 +212,8 @@ export class Connection implements StreamSink {
     }
   }
 
-  #refusalOf({ name, port = this.#port }: { name: string; port?: number }): string | undefined {
-    if (port !== this.#port) return `not listed: a Host of port ${port}`;
+  #refusalOf({ name, port = this.port }: { name: string; port?: number }): string | undefined {
+    if (port !== this.port) return `not listed: a Host of port ${port}`;
     this.#name = name;
     const isListed = isListedName(this.#shared.rules(), name, port);
     return isListed ? undefined : `${name} is not listed in this capsule's network.allow for port ${port}`;
@@ -220,11 +223,11 @@ export class Connection implements StreamSink {
     const addresses = await this.#shared.names.resolve(name);
     if (this.#phase === "closed") return;
     const [rules, operator] = [this.#shared.rules(), this.#shared.operator()];
-    const open = addresses.filter((address) => refusalOf(rules, operator, address, this.#port) === undefined);
+    const open = addresses.filter((address) => refusalOf(rules, operator, address, this.port) === undefined);
     if (open.length > 0) return this.#dial(open.includes(this.#address) ? [this.#address] : open);
     const first = addresses[0];
     if (first === undefined) this.#note("failed", "dns");
-    else this.#note("denied", refusalOf(rules, operator, first, this.#port) ?? "reserved", first);
+    else this.#note("denied", refusalOf(rules, operator, first, this.port) ?? "reserved", first);
     this.#refuse("no address", `${name} has no address that this capsule may reach`, true);
   }
 
@@ -315,6 +318,6 @@ export class Connection implements StreamSink {
   #note(verdict: Noted["verdict"], reason: string, address = this.#target ?? this.#address): void {
     const host = this.#name ?? this.#shared.answered.lastOf(address);
     const named = host === undefined ? {} : { host };
-    this.#shared.note({ verdict, reason, ...named, address: addressText(address), port: this.#port });
+    this.#shared.note({ verdict, reason, ...named, address: addressText(address), port: this.port });
   }
 }

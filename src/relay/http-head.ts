@@ -11,7 +11,8 @@ const endOfHead = "\r\n\r\n";
 /** Far longer than any method in use. */
 const methodMaxBytes = 32;
 const requestLine = /^[A-Z][A-Z-]{0,31} (?:\/[\x21-\x7e\x80-\xff]*|\*) HTTP\/1\.[01]$/;
-const headerLine = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)$/;
+/** Name and value. */
+export const headerLine = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)$/;
 
 /** Whether a connection that begins with this byte may be HTTP. */
 export function beginsHttp(byte: number): boolean {

@@ -1,6 +1,6 @@
 /**
  * A connection to port 80 of a capsule with rules: accepted, and read. Requests to a rule's host are sent on as HTTPS; another one goes its
- * way as if it had not been read.
+ * way as bytes, and each request behind it is looked at.
  *
  *      reading ─► injecting     a request to a rule's host
  *      reading ─► passed on     anything else
@@ -12,6 +12,7 @@ import { Connection, firstBytesMs, refusedMs } from "./connection.ts";
 import type { ConnectionShared } from "./connection-shared.ts";
 import { FirstBytes } from "./first-bytes.ts";
 import { readFirstRequest, type Waiting } from "./first-request.ts";
+import { FollowedConnection } from "./followed-connection.ts";
 import { InjectRequests, type InjectShared, serveInjected } from "./inject-server.ts";
 import type { PortStream, StreamSink } from "./port-stream.ts";
 import { refusalBytes } from "./refusals.ts";
@@ -104,22 +105,30 @@ export class InjectConnection implements StreamSink {
   }
 
   #read(waiting: Waiting): void {
-    const hosts = this.#shared.inject().map(({ host }) => host);
-    const found = readFirstRequest(this.#first, hosts, waiting);
+    const found = readFirstRequest(this.#first, this.#hosts(), waiting);
     if (found.kind === "undecided") return;
     clearTimeout(this.#timer);
-    if (found.kind === "other") this.#passOn(waiting);
-    else if (found.kind === "odd") this.#refuse(`not permitted: ${found.what}`);
-    else if (!hosts.includes(found.name)) this.#passOn(waiting);
+    if (found.kind === "odd") this.#refuse(`not permitted: ${found.what}`);
+    else if (found.kind !== "ruled") this.#passOn(waiting);
     else if (found.port === undefined || found.port === injectedPort) this.#inject();
     else this.#refuse(`not permitted: a Host of port ${found.port}`);
+  }
+
+  #hosts(): string[] {
+    return this.#shared.inject().map(({ host }) => host);
   }
 
   #passOn(waiting: Waiting): void {
     const asked = { address: this.#address, port: injectedPort };
     const shared = { ...this.#shared, released: () => this.#shared.released(this) };
     this.#passedOn = new Connection(this.#stream, asked, shared);
-    this.#passedOn.beginOpened(this.#first.bytes, { isLate: waiting === "late", hasEnded: this.#hasGuestEnded });
+    const followed = new FollowedConnection(this.#stream, this.#passedOn, {
+      hosts: () => this.#hosts(),
+      stopped: (why) => why === "odd" && this.#note("not listed"),
+    });
+    this.#passedOn.beginOpened({ isLate: waiting === "late" });
+    followed.data(this.#first.bytes);
+    if (this.#hasGuestEnded) followed.ended();
   }
 
   #inject(): void {

@@ -50,6 +50,7 @@ export class PortStream {
   #heldBytes = 0;
   #ungrantedBytes = 0;
   #hasReceivedEnd = false;
+  #isHeld = false;
 
   #creditBytes = firstWindowBytes;
   #sentBytes = 0;
@@ -126,11 +127,18 @@ export class PortStream {
     this.sink?.drained();
   }
 
+  /** Whether the sink waits for more bytes before it takes those that it has: credit is then given at once. */
+  holds(isHeld: boolean): void {
+    this.#isHeld = isHeld;
+    if (isHeld) this.consumed(0);
+  }
+
   /** Bytes of `data` have been taken. The window grows while its reader keeps up. */
   consumed(bytes: number): void {
     this.#heldBytes -= bytes;
     this.#ungrantedBytes += bytes;
-    if (this.#isClosed || this.#hasReceivedEnd || this.#ungrantedBytes < this.#windowBytes / 2) return;
+    const leastBytes = this.#isHeld ? 1 : this.#windowBytes / 2;
+    if (this.#isClosed || this.#hasReceivedEnd || this.#ungrantedBytes < leastBytes) return;
     const grownBytes = Math.min(2 * this.#windowBytes, windowMaxBytes);
     const moreBytes = grownBytes - this.#windowBytes;
     const grows = this.#heldBytes === 0 && moreBytes > 0 && this.#port.windows.tryAdd(moreBytes);

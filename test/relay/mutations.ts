@@ -2,7 +2,7 @@
 import { randomInt } from "node:crypto";
 
 /** Inputs of one test; CAPSULE_FUZZ_INPUTS sets another number. */
-const inputs = Number(process.env.CAPSULE_FUZZ_INPUTS ?? 100_000);
+export const inputs = Number(process.env.CAPSULE_FUZZ_INPUTS ?? 100_000);
 const telling = [0, 1, 0x0a, 0x0d, 0x16, 0x20, 0x3a, 0x7f, 0x80, 0xff];
 
 /** A generator of 0 to 1, and the seed that repeats it: CAPSULE_TEST_SEED. */
