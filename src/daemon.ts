@@ -19,7 +19,7 @@ import { describeError, StandardOutput } from "./http/log.ts";
 import type { App } from "./http/route.ts";
 import type { Services } from "./http/services.ts";
 import { TerminalLog } from "./http/terminal-log.ts";
-import { type Certificate, readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
+import { type Certificates, readCertificates, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { type OpenHost, openHost, stateOf } from "./machine.ts";
 import { startMaintenance } from "./maintenance.ts";
@@ -69,29 +69,14 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
   }
 }
 
-interface Certificates {
-  /** undefined: no TLS. */
-  certificate: Certificate | undefined;
-  /** For the URLs of ports; undefined: the server's own. */
-  ofPorts: Certificate | undefined;
-}
-
-function readCertificates(config: Config): Certificates {
-  const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
-  const files = { certPath: config.portTlsCert, keyPath: config.portTlsKey };
-  const ofPorts = readCertificate(files, "CAPSULE_PORT_TLS");
-  if (ofPorts !== undefined && certificate === undefined)
-    throw new Error("CAPSULE_PORT_TLS_CERT is used beside CAPSULE_TLS_CERT: set that, with CAPSULE_TLS_KEY, too");
-  return { certificate, ofPorts };
-}
-
 async function startLocked(
   config: Config,
-  { certificate, ofPorts }: Certificates,
+  { certificate, ofPorts, doubt }: Certificates,
   lock: DataLock,
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = openLog(config);
+  if (doubt !== undefined) log.warn(doubt);
   const records = recordsOf(config, log);
   const newKey = ensureFirstKey(config.dataDir, records.teams);
   const machine = await openHost(config, log, progress);

@@ -3,7 +3,7 @@ import { availableParallelism } from "node:os";
 import { resolve } from "node:path";
 import { hostMemoryMb } from "./limits.ts";
 import { parseGrants, parseRanges } from "./network/grants.ts";
-import { parsePortDomain } from "./network/port-domain.ts";
+import { defaultPortHost, parsePortDomain } from "./network/port-domain.ts";
 import { bearerToken, cpuModel, file, folder, httpUrl, integer, oneOf, origins, range, row, word } from "./setting.ts";
 
 const mib = 1024 * 1024;
@@ -42,7 +42,7 @@ export const settings = {
   ),
   portDomain: row(
     "CAPSULE_PORT_DOMAIN",
-    "localhost",
+    defaultPortHost,
     parsePortDomain,
     "domain of the URLs of ports; as a URL it has their scheme and port, too",
   ),

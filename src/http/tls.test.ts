@@ -13,15 +13,16 @@ import { Api, keys } from "../../test/api.ts";
 import { steadyClock } from "../../test/fakes/steady-clock.ts";
 import { GuestServer, ok, PortUrls } from "../../test/port-urls.ts";
 import { waitFor } from "../../test/wait-for.ts";
-import { readCertificate, renewCertificate, requireSafeBinding, useForPorts } from "./tls.ts";
+import { parsePortDomain } from "../network/port-domain.ts";
+import { readCertificate, readCertificates, renewCertificate, requireSafeBinding, useForPorts } from "./tls.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "tls-"));
 after(() => rmSync(folder, { recursive: true }));
 
 /** A new self-signed certificate of this name, and its key. */
-function make(name: string): { certPath: string; keyPath: string } {
+function make(name: string, names = "IP:127.0.0.1"): { certPath: string; keyPath: string } {
   const [certPath, keyPath] = [join(folder, `${name}.pem`), join(folder, `${name}.key`)];
-  const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+  const subject = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=${names}`];
   const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
   execFileSync("openssl", ["req", ...kind, ...subject, "-keyout", keyPath, "-out", certPath], { stdio: "pipe" });
   return { certPath, keyPath };
@@ -138,6 +139,38 @@ describe("TLS", () => {
       (error: Error) => error.message.includes(broken) && !error.message.includes("SECRET"),
     );
     assert.throws(() => readCertificate({ certPath, keyPath: make("fourth").keyPath }), /cannot be used/);
+  });
+
+  test("a certificate for ports is used beside the server's own, and names all below the domain", () => {
+    const domain = parsePortDomain("apps.example");
+    const none = { tlsCert: undefined, tlsKey: undefined, portTlsCert: undefined, portTlsKey: undefined };
+    const own = make("api", "DNS:capsule.example");
+    const withOwn = { ...none, tlsCert: own.certPath, tlsKey: own.keyPath };
+    const withPorts = (names: string, portDomain = domain) => {
+      const { certPath, keyPath } = make("wild", names);
+      return readCertificates({ ...withOwn, portTlsCert: certPath, portTlsKey: keyPath, portDomain });
+    };
+    const alone = { ...none, portTlsCert: own.certPath, portTlsKey: own.keyPath, portDomain: domain };
+    assert.throws(() => readCertificates(alone), /CAPSULE_PORT_TLS_CERT is used beside CAPSULE_TLS_CERT/);
+    const wrong = ["DNS:apps.example", "DNS:*.example", "DNS:80-cl-a.apps.example", "IP:127.0.0.1"];
+    for (const names of wrong)
+      assert.throws(() => withPorts(names), /CAPSULE_PORT_TLS_CERT .*wild\.pem is not for \*\.apps\.example/, names);
+    const covering = withPorts("DNS:apps.example,DNS:*.Apps.Example");
+    assert.deepEqual([covering.ofPorts !== undefined, covering.doubt], [true, undefined]);
+    const outside = parsePortDomain("https://apps.example:8443");
+    assert.throws(() => withPorts("DNS:apps.example", outside), /\*\.apps\.example/);
+  });
+
+  test("the server's own certificate that does not name the ports' domain is a doubt, unless a proxy is in front", () => {
+    const own = (names: string, domain: string) => {
+      const { certPath, keyPath } = make("both", names);
+      const files = { tlsCert: certPath, tlsKey: keyPath, portTlsCert: undefined, portTlsKey: undefined };
+      return readCertificates({ ...files, portDomain: parsePortDomain(domain) }).doubt;
+    };
+    assert.match(own("DNS:capsule.example", "apps.example") ?? "", /CAPSULE_TLS_CERT .*\*\.apps\.example.*_PORT_TLS_/);
+    assert.equal(own("DNS:capsule.example,DNS:*.apps.example", "apps.example"), undefined);
+    assert.equal(own("DNS:capsule.example", "localhost"), undefined, "the default is for this machine");
+    assert.equal(own("DNS:capsule.example", "https://apps.example"), undefined);
   });
 
   test("without it only loopback addresses are allowed, unless plain HTTP is configured", () => {

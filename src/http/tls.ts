@@ -1,7 +1,9 @@
 /** TLS from certificate files, and the bindings that are safe without it. */
+import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { createSecureContext, type Server as TlsServer } from "node:tls";
+import { defaultPortHost, type PortDomain } from "../network/port-domain.ts";
 import type { App } from "./route.ts";
 
 export interface Certificate {
@@ -33,6 +35,50 @@ export function readCertificate(
     throw new Error(`the TLS files ${certPath} and ${keyPath} cannot be used: ${code}`);
   }
   return certificate;
+}
+
+export interface CertificateSettings {
+  tlsCert: string | undefined;
+  tlsKey: string | undefined;
+  portTlsCert: string | undefined;
+  portTlsKey: string | undefined;
+  portDomain: PortDomain;
+}
+
+export interface Certificates {
+  /** undefined: no TLS. */
+  certificate: Certificate | undefined;
+  /** For the URLs of ports; undefined: the server's own. */
+  ofPorts: Certificate | undefined;
+  /** Why browsers will refuse the URLs of ports. */
+  doubt: string | undefined;
+}
+
+/** Throws when files cannot be used, and where a certificate for ports is alone or not for names below the domain. */
+export function readCertificates({
+  tlsCert,
+  tlsKey,
+  portTlsCert,
+  portTlsKey,
+  portDomain,
+}: CertificateSettings): Certificates {
+  const certificate = readCertificate({ certPath: tlsCert, keyPath: tlsKey });
+  const ofPorts = readCertificate({ certPath: portTlsCert, keyPath: portTlsKey }, "CAPSULE_PORT_TLS");
+  if (ofPorts !== undefined && certificate === undefined)
+    throw new Error("CAPSULE_PORT_TLS_CERT is used beside CAPSULE_TLS_CERT: set that, with CAPSULE_TLS_KEY, too");
+  const { host, scheme } = portDomain;
+  if (ofPorts !== undefined && !isForNamesBelow(ofPorts, host))
+    throw new Error(`the certificate of CAPSULE_PORT_TLS_CERT ${portTlsCert} is not for *.${host}`);
+  const isUsed = certificate !== undefined && ofPorts === undefined && scheme === undefined && host !== defaultPortHost;
+  const doubt =
+    isUsed && !isForNamesBelow(certificate, host)
+      ? `the certificate of CAPSULE_TLS_CERT is not for *.${host}, the names of ports: set CAPSULE_PORT_TLS_CERT and _KEY`
+      : undefined;
+  return { certificate, ofPorts, doubt };
+}
+
+function isForNamesBelow({ cert }: Certificate, domain: string): boolean {
+  return new X509Certificate(cert).checkHost(`port-capsule.${domain}`, { partialWildcards: false }) !== undefined;
 }
 
 /** New connections get the new certificate; open ones keep theirs. */

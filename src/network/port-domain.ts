@@ -9,6 +9,9 @@ export interface PortDomain {
   port?: number;
 }
 
+/** Its names are this machine. */
+export const defaultPortHost = "localhost";
+
 /** The label before it, port and id, has at most 63 bytes. */
 const hostMaxBytes = 253 - 64;
 
