@@ -9,9 +9,11 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { archiveServer } from "./archive-server.ts";
 import { bytesOf, type Told, world } from "./internet.ts";
 
-const [folder = ""] = process.argv.slice(2);
+const [folder = "", archivesFolder = ""] = process.argv.slice(2);
+const archives = archiveServer(archivesFolder);
 const arrived = { connections: [] as string[], questions: [] as string[], resets: 0 };
 const tell = (told: Told) => process.send?.(told);
 const ip = (...args: string[]) => execFileSync("ip", args, { stdio: ["ignore", "ignore", "inherit"] });
@@ -29,6 +31,7 @@ const zone: Record<string, string[][]> = {
   "machine.example": [[world.machine]],
   "metadata.example": [[world.metadata]],
   "*.apps.example": [[world.machine]],
+  "*.archives.example": [[world.archives]],
 };
 const asked = new Map<string, number>();
 const types: Record<number, string> = {
@@ -54,6 +57,10 @@ async function listen(server: Server, port: number): Promise<void> {
 }
 
 function answerHttp(socket: Socket, local: string, name: string): void {
+  if (local === world.archives) {
+    archives.emit("connection", socket);
+    return;
+  }
   socket.once("data", (head) => {
     const text = head.toString("latin1");
     const host = /^Host: *(\S*)/im.exec(text)?.[1];

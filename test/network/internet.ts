@@ -15,6 +15,8 @@ export const world = {
   dns: "9.9.9.9",
   a: "9.9.9.10",
   b: "9.9.9.11",
+  /** Names below archives.example. */
+  archives: "9.9.9.12",
   printer: "10.0.0.5",
   metadata: "169.254.169.254",
 } as const;
@@ -38,7 +40,7 @@ export type Told =
 const ip = (...args: string[]) => execFileSync("ip", args, { stdio: ["ignore", "ignore", "inherit"] });
 
 export class Internet implements AsyncDisposable {
-  /** The certificate of a.example and b.example, which signs itself. */
+  /** The certificate of a.example, b.example and the archives, which signs itself. */
   readonly certificate: string;
   readonly #servers: ChildProcess;
   readonly #folder: string;
@@ -49,14 +51,16 @@ export class Internet implements AsyncDisposable {
     this.certificate = readFileSync(join(folder, "cert.pem"), "utf8");
   }
 
-  static async open(): Promise<Internet> {
+  /** `archives`: the folder of archives.ts. */
+  static async open(archives = ""): Promise<Internet> {
     const folder = mkdtempSync(join(tmpdir(), "internet-"));
     const files = ["-keyout", join(folder, "key.pem"), "-out", join(folder, "cert.pem")];
-    const names = ["-subj", "/CN=a.example", "-addext", "subjectAltName=DNS:a.example,DNS:b.example,DNS:*.a.example"];
+    const hosts = ["a.example", "b.example", "*.a.example", "*.archives.example"].map((host) => `DNS:${host}`);
+    const names = ["-subj", "/CN=a.example", "-addext", `subjectAltName=${hosts}`];
     const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
     execFileSync("openssl", ["req", ...kind, ...names, ...files], { stdio: "pipe" });
     const program = join(import.meta.dirname, "internet-servers.ts");
-    const servers = spawn("unshare", ["--net", process.execPath, program, folder], {
+    const servers = spawn("unshare", ["--net", process.execPath, program, folder, archives], {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     await told(servers, "up");
@@ -75,6 +79,13 @@ export class Internet implements AsyncDisposable {
   async arrived(): Promise<Extract<Told, { kind: "arrived" }>> {
     this.#servers.send("arrived");
     return await told(this.#servers, "arrived");
+  }
+
+  /** TCP connections of its servers, but those that only wait out their end. */
+  connections(): number {
+    const [, ...rows] = readFileSync(`/proc/${this.#servers.pid}/net/tcp`, "utf8").trimEnd().split("\n");
+    const [timeWait, listen] = ["06", "0A"];
+    return rows.filter((row) => ![timeWait, listen].includes(row.trim().split(/\s+/)[3]!)).length;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

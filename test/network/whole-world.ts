@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { createServer, type Server as NetServer } from "node:net";
 import { join } from "node:path";
 import { Client, type TestCapsule } from "../client.ts";
@@ -10,6 +10,7 @@ import { processesOf, Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { connectToEach, hold } from "./guest-programs.ts";
 import { Internet, world } from "./internet.ts";
+import { relayOf } from "./relay-process.ts";
 
 export type Target = [way: string, host: string, port: number];
 
@@ -23,8 +24,9 @@ export class WholeWorld implements AsyncDisposable {
   readonly #onHost: string[] = [];
   readonly #hostServer: NetServer;
 
-  static async open(): Promise<WholeWorld> {
-    const internet = await Internet.open();
+  /** `archives`: the folder of archives.ts. */
+  static async open(archives?: string): Promise<WholeWorld> {
+    const internet = await Internet.open(archives);
     const server = await Server.start({
       env: {
         CAPSULE_EGRESS: "public",
@@ -176,23 +178,4 @@ export async function killGateway(capsule: TestCapsule): Promise<void> {
   // The pattern does not match the command that has it.
   const find = "pgrep -o -f '[-]-gateway'";
   await capsule.sh(`old=$(${find}); kill -KILL $old; until new=$(${find}) && [[ $new != $old ]]; do sleep .05; done`);
-}
-
-/** The process of the server's relay, without those of its jail; undefined between two lives. */
-function relayOf(server: number): number | undefined {
-  const isBelow = (pid: number): boolean => pid === server || (pid > 1 && isBelow(parentOf(pid)));
-  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
-  const relays = pids.map(Number).filter((pid) => commandOf(pid).includes("relay/program.ts") && isBelow(pid));
-  return relays.find((pid) => !relays.some((other) => parentOf(other) === pid));
-}
-
-const parentOf = (pid: number) => Number(/^PPid:\t(\d+)$/m.exec(textOf(pid, "status"))?.[1] ?? 0);
-const commandOf = (pid: number) => textOf(pid, "cmdline");
-
-function textOf(pid: number, file: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/${file}`, "utf8");
-  } catch {
-    return ""; // it has just ended
-  }
 }
