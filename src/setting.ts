@@ -102,6 +102,14 @@ export function bearerToken(text: string): string {
   return text;
 }
 
+/** HOST or HOST:PORT; an empty text means none. */
+export function peerAddress(text: string): { address: string; port: number | undefined } | undefined {
+  if (text === "") return undefined;
+  const [, address, port] = /^([A-Za-z0-9.-]{1,253})(?::(\d{1,5}))?$/.exec(text) ?? [];
+  if (address === undefined || Number(port ?? 0) > 65_535) throw new Error("must be HOST or HOST:PORT");
+  return { address, port: port === undefined ? undefined : Number(port) };
+}
+
 /** An empty text means none. */
 export function file(text: string): string | undefined {
   return text === "" ? undefined : folder(text);

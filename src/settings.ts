@@ -4,7 +4,20 @@ import { resolve } from "node:path";
 import { hostMemoryMb } from "./limits.ts";
 import { parseGrants, parseRanges } from "./network/grants.ts";
 import { defaultPortHost, parsePortDomain } from "./network/port-domain.ts";
-import { bearerToken, cpuModel, file, folder, httpUrl, integer, oneOf, origins, range, row, word } from "./setting.ts";
+import {
+  bearerToken,
+  cpuModel,
+  file,
+  folder,
+  httpUrl,
+  integer,
+  oneOf,
+  origins,
+  peerAddress,
+  range,
+  row,
+  word,
+} from "./setting.ts";
 
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
@@ -230,6 +243,28 @@ export const settings = {
     (text) => (text === "" ? undefined : httpUrl(text)),
     "base URL of an OpenTelemetry collector (OTLP over HTTP) that spans are sent to",
     "none",
+  ),
+  cluster: row("CAPSULE_CLUSTER", "", file, "file of the cluster that this host belongs to", "none"),
+  hostName: row(
+    "CAPSULE_HOST_NAME",
+    "",
+    (text) => (text === "" ? undefined : word(text)),
+    "name of this host in the cluster, kept from its first join on",
+    "the machine's",
+  ),
+  peerPort: row("CAPSULE_PEER_PORT", "8079", integer(0, 65_535), "TCP port for the other hosts of the cluster"),
+  peerUrl: row(
+    "CAPSULE_PEER_URL",
+    "",
+    peerAddress,
+    "HOST or HOST:PORT by which the other hosts reach that port",
+    "that of the database's client",
+  ),
+  keysStaleSec: row(
+    "CAPSULE_KEYS_STALE_SEC",
+    "900",
+    integer(1, 86_400),
+    "how long the keys last read are accepted while the cluster's database is away",
   ),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",

@@ -14,6 +14,9 @@ const codes: Readonly<Record<string, ErrorCode>> = {
   CP010: "template_name_taken",
   CP011: "unauthorized",
   CP012: "conflict",
+  CP013: "conflict",
+  CP014: "conflict",
+  CP015: "conflict",
 };
 
 /** The refusal of a function of the database, with the code that it raised. Nothing was changed. */

@@ -24,6 +24,7 @@ function ownersOnly(load: Command["load"]): Pick<Command, "isLocal" | "load"> {
 
 const keys = () => import("./keys.ts");
 const teams = () => import("./teams.ts");
+const cluster = () => import("./cluster.ts");
 
 export const operatorCommands: Commands = {
   serve: {
@@ -151,6 +152,42 @@ export const operatorCommands: Commands = {
     words: [1, 1],
     examples: [["capsule admin backup /backup/capsule", "the folder must not exist yet"]],
     ...local(async () => (await import("./backup.ts")).backup),
+  },
+  "admin cluster init": {
+    usage: "--postgres URL [--file FILE]",
+    meaning: "make a cluster of several hosts, with what this data folder has",
+    details:
+      "The server must be stopped; its VMs run on. The file has the cluster's secrets and is the same on every host. Prints its path.",
+    options: {
+      postgres: { value: "URL", meaning: "an empty database: postgres://user:password@host/database" },
+      file: { value: "FILE", meaning: "file to write; default: cluster.json in the data folder" },
+    },
+    words: [0, 0],
+    examples: [
+      [
+        "capsule admin cluster init --postgres postgres://capsule@localhost/capsule",
+        "then CAPSULE_CLUSTER=FILE, and start",
+      ],
+    ],
+    ...local(async () => (await cluster()).initCluster),
+  },
+  "admin cluster check": {
+    usage: "",
+    meaning: "check that the file of CAPSULE_CLUSTER and its database fit together",
+    options: {},
+    words: [0, 0],
+    examples: [["CAPSULE_CLUSTER=/etc/capsule/cluster.json capsule admin cluster check", "before the first start"]],
+    ...local(async () => (await cluster()).checkCluster),
+  },
+  "admin hosts": {
+    usage: "[--json]",
+    meaning: "list the hosts of the cluster, after three seconds in which they are watched",
+    details:
+      "Fields, separated by tabs: name, state, capsules held, those with a VM, their memory, version, seconds since it was seen.",
+    options: { json: { meaning: "print JSON" } },
+    words: [0, 0],
+    examples: [["capsule admin hosts --json", "an array of objects"]],
+    ...local(async () => (await cluster()).listHosts),
   },
 };
 

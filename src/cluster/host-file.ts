@@ -1,0 +1,72 @@
+/** `host.json` of the data folder: under which name it has joined which cluster, and where the folder lay then. */
+import { createHash, randomBytes } from "node:crypto";
+import { closeSync, fsyncSync, openSync, readFileSync, renameSync, statSync, writeSync } from "node:fs";
+import { join } from "node:path";
+
+export interface HostFile {
+  cluster: string;
+  name: string;
+  /** Random, and the folder's own: no other folder joins under its name. */
+  nonce: string;
+  /** The number of the last join. A daemon that cannot reach the database starts with it. */
+  epoch: number;
+  /** The cluster's limits as last read. */
+  limits: Record<string, number>;
+}
+
+const fileName = "host.json";
+
+/** Undefined: the folder has not joined a cluster. Throws when the file is damaged. */
+export function readHostFile(dataDir: string): HostFile | undefined {
+  const path = join(dataDir, fileName);
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+  try {
+    const { cluster, name, nonce, epoch, limits } = JSON.parse(text) as HostFile;
+    const isWhole = [cluster, name, nonce].every((each) => typeof each === "string") && Number.isSafeInteger(epoch);
+    if (isWhole && typeof limits === "object" && limits !== null) return { cluster, name, nonce, epoch, limits };
+  } catch {}
+  throw new Error(`${path} is damaged: bring it back from a backup of this folder`);
+}
+
+export function newNonce(): string {
+  return randomBytes(16).toString("hex");
+}
+
+/** The file is on disk when this returns. */
+export function writeHostFile(dataDir: string, host: HostFile): void {
+  const path = join(dataDir, fileName);
+  const made = openSync(`${path}.new`, "w", 0o600);
+  try {
+    writeSync(made, `${JSON.stringify(host, undefined, 2)}\n`);
+    fsyncSync(made);
+  } finally {
+    closeSync(made);
+  }
+  renameSync(`${path}.new`, path);
+  const folder = openSync(dataDir, "r");
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}
+
+/** The same for a folder as long as it is neither copied nor moved: a hash of the machine's id, the file system and the inode. */
+export function placeOf(dataDir: string): string {
+  const { dev, ino } = statSync(dataDir);
+  return createHash("sha256").update(`${machineId()} ${dev} ${ino}`).digest("hex").slice(0, 32);
+}
+
+function machineId(): string {
+  try {
+    return readFileSync("/etc/machine-id", "latin1").trim();
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * This host among the others: it joins with the next number of its name, its epoch, and sends a heartbeat each second, whose answer
+ * tells of the others. No clock is compared: a heartbeat's age is the time on this host since its counter was last seen to move.
+ */
+import type { Clock } from "../capsules/clock.ts";
+import type { Log } from "../log.ts";
+import { Refusal } from "./failures.ts";
+import type { Postgres } from "./postgres.ts";
+
+export interface HostRow {
+  name: string;
+  epoch: number;
+  /** `up`, `draining`, `drained` or `gone`. */
+  state: string;
+  heartbeat: number;
+  /** The address of its peer port. */
+  address: string;
+  port: number;
+  version: string;
+  load: Record<string, unknown>;
+}
+
+export interface Me {
+  name: string;
+  epoch: number;
+  nonce: string;
+}
+
+export interface MembershipOptions {
+  sql: Postgres;
+  me: Me;
+  clock: Clock;
+  log: Log;
+  load: () => Record<string, unknown>;
+  /** The database has answered; `isBack`: for the first time, or after this host had expired. */
+  onBeat: (beat: { catalog: number; isBack: boolean }) => void;
+  /** Another daemon has the name now: this one holds nothing any longer. */
+  onRefused: (reason: string) => void;
+}
+
+const beatMs = 1_000;
+/** Since the last answered heartbeat was sent. */
+const ownExpiryMs = 8_000;
+/** Since another host's counter moved, while this one could read it. */
+const othersExpiryMs = 12_000;
+
+interface Seen {
+  row: HostRow;
+  /** The clock's ticks when its counter moved last. */
+  movedAt: number;
+}
+
+export class Membership {
+  readonly #options: MembershipOptions;
+  #hosts = new Map<string, Seen>();
+  #answeredAt: number | undefined;
+  #wasBack = false;
+  #cancel = () => {};
+  #beating: Promise<void> | undefined;
+  #isStopped = false;
+
+  constructor(options: MembershipOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves after the first heartbeat, answered or not. */
+  start(): Promise<void> {
+    return this.#beat();
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#cancel();
+    await this.#beating;
+  }
+
+  /** Resolves when no heartbeat is under way. */
+  async settled(): Promise<void> {
+    await this.#beating;
+  }
+
+  get me(): Me {
+    return this.#options.me;
+  }
+
+  /** The database has not answered for so long that other hosts count this one as expired. */
+  get isExpired(): boolean {
+    const { clock } = this.#options;
+    return this.#answeredAt === undefined || clock.ticks() - this.#answeredAt >= ownExpiryMs;
+  }
+
+  /** All hosts, this one included, with the seconds since each was seen alive. */
+  hosts(): (HostRow & { isExpired: boolean; ageSec: number })[] {
+    return [...this.#hosts.values()].map(({ row, movedAt }) => {
+      const ageMs = this.#options.clock.ticks() - movedAt;
+      return { ...row, isExpired: this.#hasExpired(row, ageMs), ageSec: Math.floor(ageMs / 1_000) };
+    });
+  }
+
+  /** A host that can be asked; undefined: it is unknown, gone or expired. */
+  alive(name: string): HostRow | undefined {
+    const seen = this.#hosts.get(name);
+    if (seen === undefined || this.#hasExpired(seen.row, this.#options.clock.ticks() - seen.movedAt)) return undefined;
+    return seen.row;
+  }
+
+  #hasExpired({ name, state }: HostRow, ageMs: number): boolean {
+    if (state === "gone") return true;
+    return name !== this.#options.me.name && !this.isExpired && ageMs >= othersExpiryMs;
+  }
+
+  #beat(): Promise<void> {
+    this.#beating = this.#ask().finally(() => {
+      this.#beating = undefined;
+      if (!this.#isStopped) this.#cancel = this.#options.clock.after(beatMs, () => void this.#beat());
+    });
+    return this.#beating;
+  }
+
+  async #ask(): Promise<void> {
+    const { sql, me, clock, load, onBeat, onRefused, log } = this.#options;
+    const sentAt = clock.ticks();
+    try {
+      const { catalog, hosts } = await sql.beat<{ catalog: number; hosts: HostRow[] }>("heartbeat", [
+        ...[me.name, me.epoch, me.nonce, JSON.stringify(load())],
+      ]);
+      const isBack = this.isExpired || !this.#wasBack;
+      if (this.#answeredAt !== undefined && isBack) log.info({ host: me.name }, "the cluster's database answers again");
+      this.#see(hosts, isBack);
+      this.#answeredAt = sentAt;
+      this.#wasBack = true;
+      onBeat({ catalog, isBack });
+    } catch (error) {
+      if (error instanceof Refusal && error.raised === "CP004") onRefused(error.message);
+      else if (this.#wasBack && this.isExpired) {
+        this.#wasBack = false;
+        log.error(
+          { err: error },
+          "the cluster's database is away: capsules run on, and none is made or destroyed here",
+        );
+      }
+    }
+  }
+
+  /** After an outage the time of every host begins anew: nobody could be seen to move. */
+  #see(rows: readonly HostRow[], isBack: boolean): void {
+    const now = this.#options.clock.ticks();
+    const seen = rows.map((row): [string, Seen] => {
+      const before = this.#hosts.get(row.name);
+      const hasMoved = before === undefined || before.row.heartbeat !== row.heartbeat || before.row.epoch !== row.epoch;
+      return [row.name, { row, movedAt: isBack || hasMoved ? now : before.movedAt }];
+    });
+    this.#hosts = new Map(seen);
+  }
+}

@@ -1,0 +1,65 @@
+/** Teams and keys as another database has them: a host of a cluster follows the cluster's. */
+import type { StatementSync } from "node:sqlite";
+import { type Database, transact, withoutSync } from "./database.ts";
+import type { TeamRow } from "./team-rows.ts";
+
+/** Times are epoch milliseconds. */
+export interface CatalogKey {
+  id: string;
+  teamId: string;
+  label: string;
+  prefix: string | null;
+  /** SHA-256 in hexadecimal digits. */
+  hash: string;
+  createdAt: number;
+  revokedAt: number | null;
+  expiresAt: number | null;
+  madeBy: string | null;
+  isSession: number;
+}
+
+export class CatalogRows {
+  readonly #database: Database;
+  readonly #teams: StatementSync;
+  readonly #keys: StatementSync;
+  readonly #putTeam: StatementSync;
+  readonly #putKey: StatementSync;
+  readonly #forgetKeys: StatementSync;
+
+  constructor(database: Database) {
+    this.#database = database;
+    this.#teams = database.prepare("SELECT id, name, created_at AS createdAt FROM teams ORDER BY id");
+    this.#keys = database.prepare(
+      `SELECT id, team_id AS teamId, label, prefix, lower(hex(hash)) AS hash, created_at AS createdAt, revoked_at AS revokedAt,
+         expires_at AS expiresAt, made_by AS madeBy, is_session AS isSession FROM api_keys ORDER BY created_at, rowid`,
+    );
+    this.#putTeam = database.prepare(
+      "INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt) ON CONFLICT DO NOTHING",
+    );
+    this.#putKey = database.prepare(
+      `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, revoked_at, expires_at, made_by, is_session)
+       VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :revokedAt, :expiresAt, :madeBy, :isSession)
+       ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, made_by = excluded.made_by`,
+    );
+    this.#forgetKeys = database.prepare("DELETE FROM api_keys WHERE expires_at <= :expired OR revoked_at <= :revoked");
+  }
+
+  teams(): TeamRow[] {
+    return this.#teams.all() as unknown as TeamRow[];
+  }
+
+  /** All keys, those that have ended too. */
+  keys(): CatalogKey[] {
+    return this.#keys.all() as unknown as CatalogKey[];
+  }
+
+  /** One unsynced transaction: what a power cut takes is read again. Times of last use stay. */
+  put(teams: readonly TeamRow[], keys: readonly CatalogKey[], ended: { expired: number; revoked: number }): void {
+    const put = () => {
+      for (const { id, name, createdAt } of teams) this.#putTeam.run({ id, name, createdAt });
+      for (const { hash, ...key } of keys) this.#putKey.run({ ...key, hash: Buffer.from(hash, "hex") });
+      this.#forgetKeys.run(ended);
+    };
+    withoutSync(this.#database, () => transact(this.#database, put));
+  }
+}

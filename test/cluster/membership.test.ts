@@ -1,0 +1,96 @@
+/** Which hosts count as expired, by the time of one host alone. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Membership } from "../../src/cluster/membership.ts";
+import { Postgres } from "../../src/cluster/postgres.ts";
+import { FakeClock } from "../fakes/fake-clock.ts";
+import { waitFor } from "../wait-for.ts";
+import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
+import { about, clusterDatabase, joining, ticks } from "./statements.ts";
+
+const skip = lacksPostgres;
+const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
+const silent = { info() {}, warn() {}, error() {} };
+
+/** A host whose heartbeats are sent when its clock is advanced. */
+async function hostOf(name: string, url: string) {
+  const clock = new FakeClock();
+  const sql = await Postgres.open({ url, ticks });
+  const seen = { beats: 0, backs: 0, refusals: [] as string[] };
+  const counted = { asked: 0 };
+  const membership = new Membership({
+    ...{ sql, clock, log: silent, me: { name, epoch: 1, nonce: `nonce-${name}` } },
+    load: () => {
+      counted.asked += 1;
+      return {};
+    },
+    onBeat: ({ isBack }) => {
+      seen.beats += 1;
+      if (isBack) seen.backs += 1;
+    },
+    onRefused: (reason) => seen.refusals.push(reason),
+  });
+  await membership.start();
+  return {
+    ...{ membership, seen },
+    /** Lets a second pass, and the heartbeat that it brings be answered, or fail. */
+    async second() {
+      const { asked } = counted;
+      clock.advance(1_000);
+      await waitFor("a heartbeat", () => counted.asked > asked);
+      await membership.settled();
+    },
+    async [Symbol.asyncDispose]() {
+      await membership.stop();
+      await sql.close();
+    },
+  };
+}
+
+test("a host that does not move for 12 s has expired, and no other one while the database is away", {
+  skip,
+}, async () => {
+  await using database = await clusterDatabase(server);
+  await using a = await hostOf("a", database.url);
+  await using b = await hostOf("b", database.url);
+  const expired = () =>
+    a.membership
+      .hosts()
+      .filter(({ isExpired }) => isExpired)
+      .map(({ name }) => name);
+  for (let passed = 0; passed < 11; passed++) await Promise.all([a.second(), b.second()]);
+  assert.equal(a.membership.alive("b")?.name, "b");
+  for (let passed = 0; passed < 2; passed++) await a.second();
+  assert.deepEqual(expired(), ["c"]); // which never sent one
+  for (let passed = 0; passed < 11; passed++) await a.second();
+  assert.deepEqual(expired(), ["b", "c"]);
+  assert.equal(a.membership.alive("b"), undefined);
+  await b.second();
+  await a.second();
+  assert.deepEqual(expired(), ["c"]);
+
+  await server.stop();
+  for (let passed = 0; passed < 7; passed++) await a.second();
+  assert.equal(a.membership.isExpired, false);
+  for (let passed = 0; passed < 8; passed++) await a.second();
+  assert.equal(a.membership.isExpired, true);
+  assert.deepEqual(expired(), []);
+  assert.equal(a.seen.backs, 1);
+  await server.resume();
+  await a.second();
+  assert.equal(a.seen.backs, 2);
+  assert.deepEqual([a.membership.isExpired, expired()], [false, []]); // the time of each begins anew
+  for (let passed = 0; passed < 12; passed++) await a.second();
+  assert.deepEqual(expired(), ["b", "c"]);
+});
+
+test("a daemon whose name another one has joined under is told so, and expires", { skip }, async () => {
+  await using database = await clusterDatabase(server);
+  await using a = await hostOf("a", database.url);
+  assert.deepEqual(a.seen.refusals, []);
+  await database.sql.call("join_host", joining("a"), about);
+  await a.second();
+  assert.match(a.seen.refusals.join(), /another daemon has joined as host a/);
+  for (let passed = 0; passed < 8; passed++) await a.second();
+  assert.equal(a.membership.isExpired, true);
+});
