@@ -19,7 +19,7 @@ import {
   startStream,
 } from "./exec.ts";
 import { Files } from "./files.ts";
-import { held } from "./held-request.ts";
+import { held, slowly, waitMs } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
 import { makePortUrl, readNetwork, replaceNetwork, revokePortUrls } from "./network.ts";
 import { checkArgs, refuseUnknown } from "./options.ts";
@@ -38,7 +38,7 @@ import type {
 } from "./resources.ts";
 import { type CallOptions, type ClientOptions, splitClientOptions, Transport } from "./transport.ts";
 
-const waitMs = 180_000;
+type Inspect = (value: unknown, options: unknown) => string;
 const finalStatuses: readonly CapsuleStatus[] = ["stopped", "error"];
 
 /**
@@ -88,7 +88,6 @@ export class Capsule {
     return this.#info;
   }
 
-  /** As `info`. */
   get status(): CapsuleStatus {
     return this.info.status;
   }
@@ -96,6 +95,12 @@ export class Capsule {
   /** With the API's field names. */
   toJSON(): Record<string, unknown> {
     return snakeKeys(this.#info ?? { id: this.id });
+  }
+
+  /** Id, name and status, for `console.log` of Node, Deno and Bun. */
+  [Symbol.for("nodejs.util.inspect.custom")](_depth: number, options: unknown, inspect: Inspect): string {
+    const shown = this.#info && { name: this.#info.name, status: this.#info.status };
+    return `Capsule ${inspect({ id: this.id, ...shown }, options)}`;
   }
 
   // ---- Life cycle
@@ -158,8 +163,8 @@ export class Capsule {
 
   /** Its use of CPU, memory and disk, oldest first, in every status. Resumes nothing and is no activity. */
   async metrics({ since, step, ...options }: MetricOptions & CallOptions = {}): Promise<CapsuleMetric[]> {
-    const path = `${this.#path}/metrics`;
-    return camelKeys(await this.#transport.json({ method: "GET", path, query: { since, step }, ...options }));
+    const request = { method: "GET", path: `${this.#path}/metrics`, query: { since, step }, ...options } as const;
+    return camelKeys(await this.#transport.json(request));
   }
 
   /** Turns the capsule into a template and destroys it. Without a name the service generates one. */
@@ -224,8 +229,8 @@ export class Capsule {
   ): Promise<BackgroundProcess> {
     checkArgs("spawn", args);
     const json = { cmd, args, envs, cwd, user, tag, stdin, background: true };
-    const path = `${this.#path}/exec`;
-    const started = await this.#transport.json<{ pid: number; tag: string }>({ method: "POST", path, json, ...call });
+    const request = { method: "POST", path: `${this.#path}/exec`, json, ...call } as const;
+    const started = await this.#transport.json<{ pid: number; tag: string }>(request);
     return new BackgroundProcess(this.#transport, this.#path, started.tag, started.pid);
   }
 
@@ -321,9 +326,4 @@ export async function listCapsules(
 ): Promise<Capsule[]> {
   const infos = await transport.json<{ id: string }[]>(listRequest(conditions));
   return infos.map((info) => new Capsule(transport, info.id, info));
-}
-
-/** Requests that write memory to disk or read it back may take longer than others. */
-function slowly(options: CallOptions): CallOptions {
-  return { ...options, timeoutMs: options.timeoutMs ?? waitMs };
 }

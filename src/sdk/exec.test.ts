@@ -1,11 +1,14 @@
 /** Commands by the client, of a service whose agent is a fake: users, live output, a line of the shell, unknown options. */
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { registerHooks } from "node:module";
+import { after, before, describe, type TestContext, test } from "node:test";
+import { inspect } from "node:util";
 import { Api, keys } from "../../test/api.ts";
 import type { FakeRun } from "../../test/fakes/agent.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { Capsule } from "./capsule.ts";
 import { Client } from "./client.ts";
+import { hasCode } from "./errors.ts";
 
 async function setUp(t: TestContext) {
   const api = new Api();
@@ -60,6 +63,54 @@ test("sh runs a line of the shell, with the options of exec", async (t) => {
   const { cmd, args, user } = agent.runs[0]!.command;
   assert.deepEqual([cmd, args, user], ["sh", ["-c", "a && b | c"], "ada"]);
   await result;
+});
+
+test("a line of the shell that is given to exec as a program is told of sh", async (t) => {
+  const { capsule } = await setUp(t);
+  const hint = 'exec runs one program, without a shell: use sh("cd /tmp && ls")';
+  for (const timeoutSec of [30, 0]) {
+    const { stdout, stderr, stderrBytes, exitCode } = await capsule.exec("cd /tmp && ls", [], { timeoutSec });
+    assert.deepEqual([stdout, stderr, exitCode], ["", `cd /tmp && ls: command not found\n${hint}\n`, 127]);
+    assert.equal(new TextDecoder().decode(stderrBytes), stderr);
+  }
+  assert.equal((await capsule.exec("nothing")).stderr, "nothing: command not found\n");
+});
+
+test("a printed capsule shows its id, name and status", async (t) => {
+  const { capsule } = await setUp(t);
+  assert.equal(inspect(capsule), `Capsule { id: '${capsule.id}' }`);
+  await capsule.update({ name: "web" });
+  assert.equal(inspect(capsule), `Capsule { id: '${capsule.id}', name: 'web', status: 'running' }`);
+});
+
+describe("a runtime without a WebSocket", { concurrency: false }, () => {
+  const own = globalThis.WebSocket;
+  before(() => Reflect.deleteProperty(globalThis, "WebSocket"));
+  after(() => Object.assign(globalThis, { WebSocket: own }));
+
+  test("takes that of the installed package ws", async (t) => {
+    const { capsule } = await setUp(t);
+    assert.equal(await (await capsule.stream("echo", ["there"])).wait(), 0);
+  });
+
+  test("names the package where it is not installed, before anything is sent", async (t) => {
+    const hooks = registerHooks({
+      resolve: (name, context, next) => {
+        if (name === "ws") throw new Error("Cannot find package 'ws'");
+        return next(name, context);
+      },
+    });
+    t.after(() => hooks.deregister());
+    const { agent, capsule } = await setUp(t);
+    for (const call of [
+      () => capsule.stream("true"),
+      () => capsule.pty(),
+      () => capsule.exec("true", [], { timeoutSec: 0 }),
+    ])
+      await assert.rejects(call, (error) => hasCode(error, "unreachable") && /npm install ws/.test(error.message));
+    assert.equal(agent.runs.length, 0);
+    assert.equal((await capsule.exec("true")).exitCode, 0);
+  });
 });
 
 async function hanging(agent: { runs: FakeRun[] }): Promise<FakeRun> {

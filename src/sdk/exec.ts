@@ -68,11 +68,17 @@ const answerGraceMs = 30_000;
 const requestInputMaxBytes = 512 * 1024;
 const defaultTimeoutSec = 30;
 const keptMaxBytes = 16 * 1024 * 1024;
+const notFoundExitCode = 127;
+
+interface Command {
+  cmd: string;
+  args: string[];
+}
 
 export async function execute(
   transport: Transport,
   path: string,
-  command: { cmd: string; args: string[] },
+  command: Command,
   options: ExecOptions,
 ): Promise<ExecResult> {
   const { envs, cwd, user, stdin: _, onStdout, onStderr, timeoutSec: __, signal, ...unknown } = options;
@@ -90,7 +96,7 @@ export async function execute(
 async function short(
   transport: Transport,
   path: string,
-  command: { cmd: string; args: string[] },
+  command: Command,
   { envs, cwd, user, timeoutSec, signal }: ExecOptions,
   stdin: Uint8Array | undefined,
 ): Promise<ExecResult> {
@@ -102,7 +108,7 @@ async function short(
     signal,
   });
   const decode = result.encoding === "base64" ? fromBase64 : utf8;
-  return resultOf({
+  return resultOf(command, {
     stdoutBytes: decode(result.stdout),
     stderrBytes: decode(result.stderr),
     exitCode: result.exit_code,
@@ -114,14 +120,14 @@ async function short(
 async function long(
   transport: Transport,
   path: string,
-  command: { cmd: string; args: string[] },
+  command: Command,
   { envs, cwd, user, timeoutSec = 0, signal, onStdout, onStderr }: ExecOptions,
   stdin: Input | undefined,
 ): Promise<ExecResult> {
   const began = performance.now();
   const start = { ...command, envs, cwd, user, stdin: stdin !== undefined };
   const opened = await startStream(transport, path, start, { signal }).catch((error) => error);
-  if (isCommandNotFound(opened)) return commandNotFound(opened.message);
+  if (isCommandNotFound(opened)) return commandNotFound(command, opened.message);
   if (!(opened instanceof OutputStream)) throw opened;
   const stream = opened;
   let isLate = false;
@@ -146,7 +152,7 @@ async function long(
       const details = { stdout: toBase64(stdoutBytes), stderr: toBase64(stderrBytes), encoding: "base64" };
       throw new ServiceError("timeout", `the command did not end within ${timeoutSec} s`, { details });
     }
-    return resultOf({
+    return resultOf(command, {
       stdoutBytes,
       stderrBytes,
       exitCode,
@@ -159,9 +165,9 @@ async function long(
 }
 
 /** The result that the single request gives for such a command. */
-function commandNotFound(said: string): ExecResult {
-  const rest = { exitCode: 127, durationMs: 0, isTruncated: false };
-  return resultOf({ stdoutBytes: utf8(""), stderrBytes: utf8(`${said}\n`), ...rest });
+function commandNotFound(command: Command, said: string): ExecResult {
+  const rest = { exitCode: notFoundExitCode, durationMs: 0, isTruncated: false };
+  return resultOf(command, { stdoutBytes: utf8(""), stderrBytes: utf8(`${said}\n`), ...rest });
 }
 
 type Input = Uint8Array | AsyncIterable<string | Uint8Array>;
@@ -213,6 +219,12 @@ export function startStream(
   );
 }
 
-function resultOf(known: Omit<ExecResult, "stdout" | "stderr">): ExecResult {
-  return { stdout: utf8Text(known.stdoutBytes), stderr: utf8Text(known.stderrBytes), ...known };
+function resultOf({ cmd, args }: Command, known: Omit<ExecResult, "stdout" | "stderr">): ExecResult {
+  const stderr = utf8Text(known.stderrBytes);
+  const isLine = args.length === 0 && cmd.includes(" ") && stderr === `${cmd}: command not found\n`;
+  if (isLine && known.exitCode === notFoundExitCode) {
+    const told = `${stderr}exec runs one program, without a shell: use sh(${JSON.stringify(cmd)})\n`;
+    return resultOf({ cmd, args }, { ...known, stderrBytes: utf8(told) });
+  }
+  return { stdout: utf8Text(known.stdoutBytes), stderr, ...known };
 }

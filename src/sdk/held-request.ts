@@ -6,6 +6,8 @@ import { ServiceError } from "./errors.ts";
 import { sleep } from "./retry.ts";
 import type { CallOptions, Request, Transport } from "./transport.ts";
 
+/** Longest wait for a status. */
+export const waitMs = 180_000;
 const holdSec = 60;
 /** Beyond the held time, for the request itself. */
 const graceMs = 30_000;
@@ -48,4 +50,9 @@ export async function held<T>(transport: Transport, { path, query = {}, deadline
 
 function isTooLong(error: unknown): boolean {
   return error instanceof ServiceError && error.status === 400 && error.details?.field === "timeout";
+}
+
+/** Requests that write memory to disk or read it back may take longer than others. */
+export function slowly(options: CallOptions): CallOptions {
+  return { ...options, timeoutMs: options.timeoutMs ?? waitMs };
 }

@@ -35,7 +35,7 @@ export interface ClientOptions {
   retries?: number;
   /** Default: the global one. */
   fetch?: typeof globalThis.fetch;
-  /** Default: the global one. Node 20 has none: pass that of the package `ws`. */
+  /** Default: the global one; where there is none, as in Node 20, that of the npm package `ws`, if it is installed. */
   WebSocket?: WebSocketClass;
 }
 
@@ -100,7 +100,7 @@ export class Transport {
   readonly #retries: number;
   readonly #isOwnFetch: boolean;
   readonly #fetch: typeof globalThis.fetch;
-  readonly #WebSocket: WebSocketClass | undefined;
+  #WebSocket: WebSocketClass | undefined;
 
   constructor(options: ClientOptions = {}) {
     const url = options.url ?? variable("CAPSULE_URL") ?? pageOrigin() ?? defaults.url;
@@ -135,11 +135,10 @@ export class Transport {
 
   /**
    * A WebSocket that is still connecting. It carries a one-time ticket, since browsers cannot set the key's header.
-   * Throws when the runtime has no WebSocket and none was given.
+   * Throws `unreachable` when the runtime has no WebSocket and none was given or is installed.
    */
   async socket(path: string, query: Record<string, string>, options: CallOptions): Promise<WebSocketLike> {
-    if (this.#WebSocket === undefined)
-      throw new TypeError("this runtime has no WebSocket: pass the one of the package `ws` as the option WebSocket");
+    this.#WebSocket ??= await installedWebSocket();
     const { ticket } = await this.json<{ ticket: string }>({
       ...options,
       method: "POST",
@@ -223,6 +222,19 @@ export class Transport {
 /** Whether the service refused the request, or never had it. */
 function isUndone(error: unknown): boolean {
   return error instanceof ServiceError || (error instanceof ConnectionError && error.code === "unreachable");
+}
+
+const packageOfSockets: string = "ws"; // in a variable, so that no bundler looks for it
+
+async function installedWebSocket(): Promise<WebSocketClass> {
+  try {
+    return (await import(packageOfSockets)).WebSocket;
+  } catch (cause) {
+    const message =
+      "this runtime has no WebSocket, which streams, terminals and commands without a time limit need: npm install ws, or pass " +
+      "its class as the option WebSocket";
+    throw new ConnectionError("unreachable", message, { cause });
+  }
 }
 
 /** A variable of the environment, where the runtime has one; empty counts as unset. */

@@ -3,9 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { Capsule, Client, ConnectionError, hasCode } from "capsule-sdk";
 
-// Node 20 has no WebSocket of its own.
-const options = "WebSocket" in globalThis ? {} : { WebSocket: (await import("ws")).WebSocket };
-const client = new Client(options);
+const client = new Client(); // on Node 20 with the WebSocket of the package ws
 const seen = {};
 
 const capsule = await client.create({ timeoutSec: 600 });
@@ -79,7 +77,7 @@ const closed = createServer().listen(0, "127.0.0.1");
 await once(closed, "listening");
 const { port } = closed.address();
 closed.close();
-const nowhere = new Client({ ...options, url: `http://127.0.0.1:${port}` }).capsule(capsule.id);
+const nowhere = new Client({ url: `http://127.0.0.1:${port}` }).capsule(capsule.id);
 seen.unreachable = await nowhere
   .ping({ signal: AbortSignal.timeout(20_000) })
   .catch((error) => error instanceof ConnectionError && error.code);
