@@ -147,6 +147,53 @@ test("a gateway that is killed comes back, and its connections are reset", async
   assert.equal(await connects(guest, 83), "connected");
 });
 
+/** Arguments: how many are idle, and how many have a full buffer. Holds so many connections, and counts how each wait has ended. */
+const holding = `
+import collections, errno, resource, select, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+poll, held = select.poll(), {}
+def hold(port):
+  s = socket.socket()
+  s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+  s.connect(("203.0.113.9", port))
+  held[s.fileno()] = s
+  poll.register(s, 0)
+for _ in range(int(sys.argv[1])): hold(1000)
+for _ in range(int(sys.argv[2])):
+  hold(1001)
+  time.sleep(.03)
+print("held", flush=True)
+ends = collections.Counter()
+while held:
+  for fd, _ in poll.poll():
+    poll.unregister(fd)
+    ends[errno.errorcode[held.pop(fd).getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)]] += 1
+  print(dict(ends), flush=True)`;
+
+/** The kernel of a full buffer has just answered a probe of its window, and answers no more for half a second. */
+test("all connections of a killed gateway are reset, many and with full buffers too", async () => {
+  await using guest = await vms.start();
+  const full: PeerStream[] = [];
+  const relay = await guest.relay((stream) => {
+    accept(stream);
+    if (!to(1_001)(stream.request)) return;
+    full.push(stream);
+    stream.write(Buffer.alloc(1 << 20)).catch(() => {});
+  });
+  const program = guest.python(holding, "660", "40");
+  await program.until((it) => it.text("stdout").includes("held"));
+  for (const stream of full) stream.isReset = true; // ends the writing
+  const { begun } = relay;
+  await guest.sh(`kill -KILL ${await gatewayOf(guest)}`);
+  await waitFor("the next gateway", () => relay.begun > begun);
+  await relay.hello();
+  await waitFor(
+    () => `all are reset: ${program.text("stdout")}${program.text("stderr")}`,
+    () => program.text("stdout").includes("{'ECONNRESET': 700}"),
+  );
+  assert.equal(await connects(guest, 83), "connected");
+});
+
 test("an interface that root removes comes back with the gateway", async () => {
   await using guest = await vms.start();
   const relay = await guest.relay();

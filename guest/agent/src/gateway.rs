@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::sys::{self, check, context};
+use leftovers::Leftovers;
 use packet::{GATEWAY, GUEST};
 use pipe::Pipe;
 use serving::Gateway;
@@ -28,7 +29,6 @@ pub mod dns;
 pub mod flow;
 pub mod flows;
 pub mod intake;
-
 pub mod leftovers;
 pub mod netlink;
 pub mod packet;
@@ -71,15 +71,19 @@ fn make(port: &OsStr, is_again: bool) -> Result<Gateway, String> {
     // The last to be ended where the guest has no memory.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let outer = context(make_outer(), "eth0")?;
-    let left = if is_again { leftovers::list() } else { vec![] };
+    let leftovers = if is_again {
+        Leftovers::list()
+    } else {
+        Leftovers::default()
+    };
     // SAFETY: plain call; this process has one thread.
     context(check(unsafe { libc::unshare(libc::CLONE_NEWNET) }), "netns")?;
     let inner = context(make_inner(), "gw0")?;
     let steering = context(steering::steer(), "listener")?;
     let mut pipe = Pipe::new(context(open_port(&port), "port")?);
     pipe.announce();
-    leftovers::reset(&left, &outer);
-    let gateway = context(Gateway::new(outer, inner, steering, pipe), "epoll")?;
+    let gateway = Gateway::new(outer, inner, steering, pipe, leftovers);
+    let gateway = context(gateway, "epoll")?;
     let _ = sys::write(ready.as_raw_fd(), b"1");
     Ok(gateway)
 }

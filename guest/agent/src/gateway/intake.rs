@@ -89,6 +89,7 @@ impl Gateway {
 
     fn begin(&mut self, bytes: &[u8], packet: &Packet, segment: &Segment) {
         let key = segment.key;
+        self.leftovers.forget(&key);
         if let Some(slot) = self.flows.find(&key) {
             match self.flows.get(slot).map(|flow| &mut flow.state) {
                 // Repeated, or of a program that came after the one that asked.

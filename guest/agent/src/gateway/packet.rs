@@ -159,14 +159,22 @@ impl Segment {
             source,
             destination,
         } = self.key;
-        segment(destination, source, 0, acknowledged, RST | ACK)
+        segment(destination, source, 0, acknowledged, RST | ACK, &[])
     }
 }
 
-/// A SYN in the name of the other end. The kernel answers it with the numbers of its connection, whatever number this has, and the
-/// answer is reset like any segment of a connection that nobody knows.
-pub fn question(key: &Key, sequence: u32) -> Vec<u8> {
-    segment(key.destination, key.source, sequence, 0, SYN)
+/// A byte in the name of the other end, with random numbers. The kernel answers a byte outside the window with the numbers of its
+/// connection, and that answer is reset like any segment of a connection that nobody knows. It answers a SYN or a segment
+/// without data too, but only one in 500 ms on a connection, and the last probe of a full window may have been that one.
+///
+/// A live connection is not harmed: the answer repeats what its other end knows. A byte within the window gets no answer, once in
+/// thousands of times, and is not read either unless both numbers are right.
+pub fn question(key: &Key, sequence: u32, acknowledged: u32) -> Vec<u8> {
+    let Key {
+        source,
+        destination,
+    } = *key;
+    segment(destination, source, sequence, acknowledged, ACK, &[0])
 }
 
 fn segment(
@@ -175,14 +183,16 @@ fn segment(
     sequence: u32,
     acknowledged: u32,
     flags: u8,
+    payload: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = [0u8; 20];
+    let mut bytes = vec![0u8; 20];
     bytes[0..2].copy_from_slice(&from.port().to_be_bytes());
     bytes[2..4].copy_from_slice(&to.port().to_be_bytes());
     bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
     bytes[8..12].copy_from_slice(&acknowledged.to_be_bytes());
     bytes[12] = 5 << 4;
     bytes[13] = flags;
+    bytes.extend_from_slice(payload);
     let pseudo = [0, TCP, 0, bytes.len() as u8];
     let addresses = [from.ip().octets(), to.ip().octets()].concat();
     let sum = checksum(&[&addresses, &pseudo, &bytes]);

@@ -19,6 +19,7 @@ use super::credit::Pool;
 use super::dns;
 use super::flow::{self, Flow, Purpose, State, Turn};
 use super::flows::{Flows, Slot};
+use super::leftovers::Leftovers;
 use super::packet::Unreachable;
 use super::pipe::Pipe;
 use super::poll::{Poll, Readiness, Source};
@@ -44,18 +45,25 @@ pub struct Gateway {
     pub(super) pipe: Pipe,
     pub(super) flows: Flows,
     pub(super) questions: Questions,
+    pub(super) leftovers: Leftovers,
     pub(super) pool: Pool,
     ready: VecDeque<Slot>,
     pub(super) next_stream: u32,
     pub(super) refusals: Budget,
     pub(super) space: Box<[u8]>,
-    /// No flow and no question is late before this.
+    /// No flow and no question is late before this, and no leftover is to be asked again.
     due_ns: u64,
     awaits_room: bool,
 }
 
 impl Gateway {
-    pub fn new(outer: Tun, inner: Tun, steering: Steering, pipe: Pipe) -> io::Result<Gateway> {
+    pub fn new(
+        outer: Tun,
+        inner: Tun,
+        steering: Steering,
+        pipe: Pipe,
+        leftovers: Leftovers,
+    ) -> io::Result<Gateway> {
         let poll = Poll::new()?;
         poll.watch_level(outer.fd(), Source::Outer)?;
         poll.watch_level(inner.fd(), Source::Inner)?;
@@ -69,12 +77,13 @@ impl Gateway {
             pipe,
             flows: Flows::default(),
             questions: Questions::default(),
+            due_ns: leftovers.due_ns().unwrap_or(u64::MAX),
+            leftovers,
             pool: Pool::default(),
             ready: VecDeque::new(),
             next_stream: 1,
             refusals: Budget::default(),
             space: vec![0; tun::MAX_BYTES].into_boxed_slice(),
-            due_ns: u64::MAX,
             awaits_room: false,
         })
     }
@@ -97,13 +106,14 @@ impl Gateway {
                 self.expire();
             }
             self.take_turns();
+            self.leftovers.take_turn(&self.outer);
             self.flush();
         }
     }
 
     fn timeout_ms(&self) -> i32 {
         let has_turns = !self.ready.is_empty() && self.pipe.has_room();
-        if has_turns || self.pipe.is_readable() {
+        if has_turns || self.pipe.is_readable() || self.leftovers.has_turn() {
             return 0;
         }
         if self.due_ns == u64::MAX {
@@ -222,7 +232,12 @@ impl Gateway {
         while let Some(pending) = self.questions.take_late(now_ns) {
             self.answer(&pending.question, pending.asker, dns::REFUSED, &[]);
         }
-        let deadlines = [self.flows.next_deadline(), self.questions.next_deadline()];
+        self.leftovers.look_again(now_ns);
+        let deadlines = [
+            self.flows.next_deadline(),
+            self.questions.next_deadline(),
+            self.leftovers.due_ns(),
+        ];
         self.due_ns = deadlines.into_iter().flatten().min().unwrap_or(u64::MAX);
     }
 

@@ -16,7 +16,7 @@ fn bare(packet: Vec<u8>) -> Vec<u8> {
 }
 
 fn syn() -> Vec<u8> {
-    bare(segment(CLIENT, SERVER, 7, 0, SYN))
+    bare(segment(CLIENT, SERVER, 7, 0, SYN, &[]))
 }
 
 /// 0 when the checksum of an IPv4 header, or of a segment with its pseudo header, is right.
@@ -32,7 +32,7 @@ fn segment_sum(packet: &[u8]) -> u16 {
 #[test]
 fn a_connection_begins_with_a_syn_alone() {
     for (flags, is_opening) in [(SYN, true), (SYN | ACK, false), (ACK, false), (RST, false)] {
-        let bytes = bare(segment(CLIENT, SERVER, 7, 9, flags));
+        let bytes = bare(segment(CLIENT, SERVER, 7, 9, flags, &[]));
         let read = Packet::read(&bytes)
             .and_then(|packet| packet.segment())
             .unwrap();
@@ -51,6 +51,15 @@ fn a_refusal_acknowledges_the_syn() {
     assert_eq!((read.key.source, read.key.destination), (SERVER, CLIENT));
     assert!(read.is_reset());
     assert_eq!(refusal[IP_BYTES + 8..IP_BYTES + 12], 8u32.to_be_bytes());
+}
+
+#[test]
+fn a_question_is_a_byte_of_the_other_end() {
+    let bytes = bare(question(&KEY, 7, 9));
+    assert_eq!((header_sum(&bytes), segment_sum(&bytes)), (0, 0));
+    let read = Packet::read(&bytes).unwrap().segment().unwrap();
+    assert_eq!((read.key.source, read.key.destination), (SERVER, CLIENT));
+    assert_eq!((read.flags, read.payload_bytes), (ACK, 1));
 }
 
 #[test]
