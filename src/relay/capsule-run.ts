@@ -1,5 +1,6 @@
 /** One capsule while its port is in the relay's hands: policy, limits, connections, questions and what became of them. */
 import type { Socket } from "node:net";
+import { setImmediate as turn } from "node:timers/promises";
 import type { SecureContext } from "node:tls";
 import { type OperatorRules, type Rules, rulesOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
@@ -38,6 +39,9 @@ export interface RunShared {
   countName: (rcode: number) => void;
   lost: (run: CapsuleRun, why: string) => void;
 }
+
+/** Entries that open connections are compared with in one turn of the event loop, after a change of a policy. */
+const comparedPerTurn = 16_384;
 
 type RunConnection = Connection | InjectConnection;
 
@@ -89,27 +93,35 @@ export class CapsuleRun implements PortOwner {
     return this.#recent.list();
   }
 
-  setPolicy(policy: RelayPolicy): void {
+  /** New connections obey it at once. Resolves when the open ones that it forbids are reset. */
+  async setPolicy(policy: RelayPolicy): Promise<void> {
     this.#rules = rulesOf(policy);
     this.#inject = policy.inject ?? [];
-    this.recheck();
-    if (this.#inject.length > 0) this.#cutUnread();
+    await this.recheck();
   }
 
-  /** Requests to a rule's host would go out unencrypted on a connection that was made when there was no rule. */
-  #cutUnread(): void {
-    for (const connection of [...this.#connections])
-      if (connection instanceof Connection && connection.port === injectedPort) connection.cut();
-  }
-
-  /** The operator's rules may have changed, or the capsule's. */
-  recheck(): void {
+  /** The operator's rules may have changed, or the capsule's. Resolves as setPolicy. */
+  async recheck(): Promise<void> {
     const limits = this.#shared.limits();
     this.#held.maxBytes = limits.heldMaxBytes;
     this.#windows.maxBytes = limits.heldMaxBytes;
     this.#connectRate.change(connectRateOf(limits));
     this.#nameRate.change(nameRateOf(limits));
-    for (const connection of [...this.#connections]) connection.recheck();
+    const { reserved, grants } = this.#shared.operator();
+    const lists = [this.#rules.allow, this.#rules.deny, reserved, grants];
+    const entries = lists.reduce((sum, { length }) => sum + length, 1);
+    const perTurn = Math.ceil(comparedPerTurn / entries);
+    for (const [index, connection] of [...this.#connections].entries()) {
+      if (index > 0 && index % perTurn === 0) await turn();
+      if (this.#connections.has(connection)) this.#check(connection);
+    }
+  }
+
+  #check(connection: RunConnection): void {
+    connection.recheck();
+    // Requests to a rule's host would leave unencrypted on a connection that was made when there was no rule.
+    const isUnread = connection instanceof Connection && connection.port === injectedPort;
+    if (isUnread && this.#inject.length > 0) connection.cut();
   }
 
   /** Counts since the last call; undefined: none. */

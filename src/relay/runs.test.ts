@@ -2,8 +2,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import { Relayed, type Zone } from "../../test/relay/relayed.ts";
+import { waitFor } from "../../test/wait-for.ts";
 
 const zone: Zone = {
   "a.example": ["9.9.9.1", "9.9.9.2"],
@@ -357,13 +359,35 @@ describe("messages", () => {
     const reading = await peer.connected("9.9.9.1", 443);
     relay.setPolicy(run, { allow: ["*.example", "9.9.9.9:22", "b.example:22"] });
     relay.setPolicy(run, { allow: ["b.example:22", "c.example:443"] });
-    assert.deepEqual(relay.sent.filter(({ kind }) => kind === "applied").length, 2);
+    await waitFor("both apply", () => relay.sent.filter(({ kind }) => kind === "applied").length === 2);
     assert.deepEqual([await named.outcome(), await byAddress.outcome()], ["reset", "reset"]);
     for (const stream of [byName, reading]) assert.ok(!stream.isClosed);
     assert.equal(await peer.connect("9.9.9.9", 22), "denied: not listed");
     relay.setPolicy(run, { egress: "none", allow: ["b.example:22"] });
     assert.deepEqual([await byName.outcome(), await reading.outcome()], ["reset", "reset"]);
     assert.equal(relay.connectionsOpen(run), 0);
+  });
+
+  test("a new policy is compared with a few connections in a turn of the event loop, and applies when all are", async () => {
+    const { relay, dialler } = relayed({ limits: { connectionsMax: 300, teamConnectionsMax: 300 } });
+    await using _ = relay;
+    const { peer, run } = await relay.attach({ egress: "public" });
+    await Promise.all(Array.from({ length: 300 }, () => peer.connected("9.9.9.9", 22)));
+    const deny = ["9.9.9.9", ...Array.from({ length: 511 }, (_, index) => `9.8.${index >> 8}.${index & 255}`)];
+    const applied = () => relay.sent.some(({ kind }) => kind === "applied");
+    relay.setPolicy(run, { egress: "public", deny });
+    const inTurns = [dialler.ends.length];
+    assert.equal(await peer.connect("9.9.9.9", 22), "denied: deny", "new connections obey it at once");
+    while (!applied()) {
+      const before = dialler.ends.length;
+      await turn();
+      inTurns.push(dialler.ends.length - before);
+    }
+    assert.deepEqual([dialler.ends.length, relay.connectionsOpen(run)], [300, 0]);
+    assert.ok(
+      inTurns.every((count) => count <= 32),
+      `${inTurns}`,
+    );
   });
 
   test("a change of the operator's rules resets what it forbids", async () => {

@@ -1,5 +1,6 @@
 /** All capsules in the relay's hands, by the service's messages. */
 import type { Socket } from "node:net";
+import { setImmediate as turn } from "node:timers/promises";
 import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
 import type { OperatorRules } from "../network/decision.ts";
 import { rangeOf } from "../network/destinations.ts";
@@ -97,8 +98,7 @@ export class Runs {
         else this.#runs.set(message.run, new CapsuleRun(socket, message, this.#shared));
         break;
       case "policy":
-        this.#runs.get(message.run)?.setPolicy(message.policy);
-        send({ kind: "applied", seq: message.seq });
+        void this.#setPolicy(message);
         break;
       case "detach":
         this.#detach(message.run);
@@ -131,7 +131,19 @@ export class Runs {
     this.#reserved = settings.reserved.map(rangeOf).filter((range) => range !== undefined);
     this.#grants = parseGrants(settings.grants.join(","));
     this.#resolver = this.#newResolver(settings.resolvers);
-    for (const run of this.#runs.values()) run.recheck();
+    void this.#recheck();
+  }
+
+  async #setPolicy({ run, seq, policy }: Extract<ToRelay, { kind: "policy" }>): Promise<void> {
+    await this.#runs.get(run)?.setPolicy(policy);
+    this.#options.send({ kind: "applied", seq });
+  }
+
+  async #recheck(): Promise<void> {
+    for (const run of [...this.#runs.values()]) {
+      await run.recheck();
+      await turn();
+    }
   }
 
   /** Its counts are told at once, since nothing of it is left. */
