@@ -443,7 +443,7 @@ describe("messages", () => {
     stream.end("hello");
     await stream.text();
     await peer.connect("10.0.0.1", 22);
-    await peer.resolve("a.example");
+    await peer.resolve("unknown.example");
     relay.runs.take({ kind: "detach", run });
     const told = relay.sent.filter((each) => each.kind === "counts");
     const sum = (read: (counts: { [name: string]: number }) => number) =>
@@ -453,7 +453,7 @@ describe("messages", () => {
       [1, 1, 0, 5, 5],
     );
     assert.equal(
-      told.reduce((total, { names }) => total + (names.noerror ?? 0), 0),
+      told.reduce((total, { names }) => total + (names.nxdomain ?? 0), 0),
       1,
     );
   });

@@ -35,6 +35,7 @@ export class JailedRelay implements AsyncDisposable {
     const attach: ToRelay = { kind: "attach", run, capsule: `cl-${run}`, team: "team", policy: policyOf(policy) };
     this.child.send(attach, socket);
     await peer.inStep();
+    await peer.settled();
     return { peer, run };
   }
 

@@ -134,6 +134,14 @@ export class GatewayPeer {
     while (this.hellos < hellos) await new Promise<void>((resolve) => this.#inStep.push(resolve));
   }
 
+  /** The relay has the WELCOME, so no further HELLO of this beginning ends what the peer opens. */
+  async settled(): Promise<void> {
+    for (let hellos = 0; hellos !== this.hellos; ) {
+      hellos = this.hellos;
+      await Promise.race([this.resolve("localhost"), this.inStep(hellos + 1)]);
+    }
+  }
+
   /** A stream, or the code and message of the failure. */
   connect(address: string, port: number): Promise<PeerStream | string> {
     const record = new RecordWriter().u16(51).u32(rangeOf(address)!.first).u16(port).finish();

@@ -73,6 +73,7 @@ export class Relayed implements AsyncDisposable {
     this.#peers.push(peer);
     this.runs.take({ kind: "attach", run, capsule: `cl-${run}`, team, policy: policyOf(policy) }, socket);
     await peer.inStep();
+    await peer.settled();
     return { peer, run };
   }
 
