@@ -1,5 +1,6 @@
 /** `capsule forward`: its words, and its connections at the real HTTP layer with a fake guest. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect } from "node:net";
 import type { Duplex } from "node:stream";
@@ -7,7 +8,7 @@ import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { lineTo } from "../../test/cli/api-line.ts";
-import { said } from "../../test/cli/command-line.ts";
+import { program, said } from "../../test/cli/command-line.ts";
 import { within } from "../../test/wait-for.ts";
 import { UsageError } from "./command.ts";
 import { forwardingOf } from "./forward.ts";
@@ -66,6 +67,24 @@ test("--stdio is one connection of standard input and output, and ends with it",
   const refused = await line.run(["forward", "--stdio", id, "81"]);
   assert.deepEqual([refused.stdout, refused.code], ["", 1]);
   assert.match(refused.stderr, /nothing listens on port 81/);
+});
+
+test("--stdio ends the output with the server's, for a reader that keeps the input open", async () => {
+  const id = await api.capsule();
+  const heard = Promise.withResolvers<string>();
+  api.agent(id).servers.set(80, (connection) => {
+    connection.end("goodbye\n");
+    heard.resolve(text(connection));
+  });
+  const script = '"$@" | { cat; echo over; }';
+  const child = spawn("sh", ["-c", script, "sh", program, "forward", "--stdio", id, "80"], {
+    ...{ env: line.env, stdio: ["pipe", "pipe", "inherit"] },
+  });
+  const closed = once(child, "close");
+  assert.equal(await said(child.stdout, /over/), "goodbye\nover\n");
+  child.stdin.end("still here");
+  assert.equal(await within("the input's end", heard.promise), "still here");
+  assert.deepEqual(await within("its end", closed), [0, null]);
 });
 
 function echo(connection: Duplex): void {

@@ -1,6 +1,8 @@
 /** `capsule forward`: local ports, or standard input and output, connected to servers in a capsule. */
 import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
+import { devNull } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import type { Capsule, PortConnection } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
@@ -37,7 +39,7 @@ export async function forward(call: Call): Promise<number> {
     if (forwardings.length !== 1) throw new UsageError("--stdio takes one PORT");
     const capsule = await capsuleBy(await call.client({ streams: true }), id);
     try {
-      await relay(await capsule.connect(forwardings[0]!.port), process.stdin, process.stdout);
+      await relay(await capsule.connect(forwardings[0]!.port), process.stdin, process.stdout, endOutput);
     } finally {
       process.stdin.destroy(); // an open one would keep the process
     }
@@ -80,15 +82,23 @@ async function serve(capsule: Capsule, port: number, socket: Socket): Promise<vo
   try {
     const connection = await capsule.connect(port);
     if (socket.destroyed) connection.close();
-    else await relay(connection, socket, socket);
+    else await relay(connection, socket, socket, () => socket.end());
   } catch (error) {
     note(`port ${port}: ${(error as Error).message}`);
     socket.resetAndDestroy();
   }
 }
 
-/** Resolves when both directions have ended. A failure of one ends the other. */
-async function relay(connection: PortConnection, from: Readable, to: Writable): Promise<void> {
+/** Node leaves the descriptor open, so that the reader of a pipe would see no end. Its number is taken by /dev/null. */
+function endOutput(): void {
+  process.stdout.end(() => {
+    closeSync(1);
+    openSync(devNull, "w");
+  });
+}
+
+/** Resolves when both directions have ended; `end` ends the one to `to`. A failure of one ends the other. */
+async function relay(connection: PortConnection, from: Readable, to: Writable, end: () => void): Promise<void> {
   const up = async () => {
     const writer = connection.writable.getWriter();
     for await (const chunk of from) await writer.write(chunk as Uint8Array);
@@ -97,7 +107,7 @@ async function relay(connection: PortConnection, from: Readable, to: Writable): 
   const down = async () => {
     for await (const chunk of connection.readable as unknown as AsyncIterable<Uint8Array>)
       if (!to.write(chunk)) await once(to, "drain");
-    to.end();
+    end();
   };
   try {
     await Promise.all([up(), down()]);
