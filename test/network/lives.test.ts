@@ -194,6 +194,52 @@ test("all connections of a killed gateway are reset, many and with full buffers 
   assert.equal(await connects(guest, 83), "connected");
 });
 
+/** Each death is sooner after the last than a gateway is taken for steady, so each pause before the next one is longer. */
+test("connections that begin while a killed gateway comes back wait for it", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay(accept);
+  const program = guest.run(
+    "/bin/bash",
+    "-c",
+    `for port in 1 2 3 4; do
+      gateway=$(pgrep -f '^capsule-agent --gateway')
+      kill -KILL $gateway
+      while kill -0 $gateway 2>/dev/null; do :; done
+      exec 3<>/dev/tcp/203.0.113.9/$port && echo connected
+    done`,
+  );
+  for (let death = 1; death <= 4; death++) {
+    await waitFor("the next gateway", () => relay.begun >= death);
+    await relay.hello();
+  }
+  await program.exit();
+  assert.equal(program.text("stdout"), "connected\n".repeat(4), program.text("stderr"));
+});
+
+test("no other user takes the interface while the gateway is away", async () => {
+  await using guest = await vms.start();
+  const relay = await guest.relay(accept);
+  const attach = `
+import errno, fcntl, os, struct, sys
+os.setuid(int(sys.argv[1]))
+tun = os.open("/dev/net/tun", os.O_RDWR)
+try:
+  fcntl.ioctl(tun, 0x400454ca, struct.pack("16sh22x", b"eth0", 0x5001))
+  print("taken")
+except OSError as error: print(errno.errorcode[error.errno])`;
+  // The kernel looks at the user before it looks whether the interface is held.
+  await guest.sh("chmod 666 /dev/net/tun");
+  for (const [uid, outcome] of [
+    ["1000", "EPERM"],
+    ["0", "EBUSY"],
+  ] as const) {
+    const program = guest.python(attach, uid);
+    await program.exit();
+    assert.equal(program.text("stdout").trim(), outcome, program.text("stderr"));
+  }
+  assert.equal(relay.begun, 0);
+});
+
 test("an interface that root removes comes back with the gateway", async () => {
   await using guest = await vms.start();
   const relay = await guest.relay();

@@ -90,6 +90,7 @@ fn make(port: &OsStr, is_again: bool) -> Result<Gateway, String> {
 
 fn make_outer() -> std::io::Result<Tun> {
     let tun = Tun::make(OUTER)?;
+    tun.persist()?;
     // The program has no IPv6 to offer; a kernel without it has no such file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1");
     let netlink = netlink::Netlink::open()?;

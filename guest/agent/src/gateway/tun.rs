@@ -15,7 +15,10 @@ const IFF_TUN: i16 = 0x0001;
 const IFF_NO_PI: i16 = 0x1000;
 const IFF_VNET_HDR: i16 = 0x4000;
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
+const TUNSETOWNER: libc::c_ulong = 0x4004_54cc;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+const ROOT: libc::c_ulong = 0;
 /// Packets may come without checksum, and several of one connection as one.
 const TUN_F_CSUM: libc::c_ulong = 1;
 const TUN_F_TSO4: libc::c_ulong = 2;
@@ -25,7 +28,7 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// In the network namespace of the process. The interface lasts as long as this.
+    /// In the network namespace of the process; the interface of this name, where there is one. It lasts as long as this.
     pub fn make(name: &CStr) -> io::Result<Tun> {
         let fd = sys::open(c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK)?;
         // SAFETY: the request is whole, and the second argument a number.
@@ -40,6 +43,21 @@ impl Tun {
             check(libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD as _, offloads))?;
         }
         Ok(Tun { fd })
+    }
+
+    /// The interface outlives the process: connections that a program begins meanwhile wait for the next one, as the kernel drops
+    /// their packets and repeats them. Its owner is root, or any user could take it while nobody holds it.
+    pub fn persist(&self) -> io::Result<()> {
+        // SAFETY: the arguments are numbers.
+        unsafe {
+            check(libc::ioctl(self.fd(), TUNSETOWNER as _, ROOT))?;
+            check(libc::ioctl(
+                self.fd(),
+                TUNSETPERSIST as _,
+                1 as libc::c_ulong,
+            ))?;
+        }
+        Ok(())
     }
 
     pub fn fd(&self) -> RawFd {
