@@ -1,9 +1,10 @@
 /**
- * Arguments: a file. Until it exists, connections at once download over and over, and send to an echo. Every byte that comes must be the one
- * that was sent; a connection may be reset at any place, but must not end early. Prints the outcomes' counts, and what was wrong.
+ * Arguments: a file; scripts by name, as JSON; the SHA-256 that each prints. Until the file exists, connections at once download over and
+ * over, and send to an echo, and the scripts run in turn. Every byte that comes must be the one that was sent; a connection may be reset at
+ * any place, but must not end early; a script may fail, but must end. Prints the outcomes' counts, and what was wrong.
  */
 export const soakProgram = `
-import collections, errno, json, os, socket, sys, threading, time
+import collections, errno, itertools, json, os, socket, subprocess, sys, threading, time
 counts, wrong, lock = collections.Counter(), [], threading.Lock()
 def expected(size):
     return b"".join((at * 2654435761 & 0xffffffff).to_bytes(4, "little") for at in range(0, size, 4))
@@ -44,6 +45,16 @@ def echo():
     check(bytes(got), sent, "echo")
     if ended and len(got) != len(sent): wrong.append(f"echo: ended at {len(got)} of {len(sent)}")
     return "echo" if ended else "echo reset"
+scripts = itertools.cycle(json.loads(sys.argv[2]).items())
+def install():
+    name, script = next(scripts)
+    try: ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired as error:
+        wrong.append(f"{name}: has not ended: {error.stdout} {error.stderr}")
+        return f"{name} hung"
+    if ran.returncode != 0: return f"{name} failed"
+    if ran.stdout.strip()[:64] != sys.argv[3]: wrong.append(f"{name}: another content: {ran.stdout}")
+    return name
 def loop(act):
     while not os.path.exists(sys.argv[1]):
         try: outcome = act()
@@ -51,7 +62,7 @@ def loop(act):
         except OSError as error: outcome = errno.errorcode.get(error.errno, str(error))
         with lock: counts[outcome] += 1
         if outcome in ("no name", "EHOSTUNREACH"): time.sleep(.2)
-threads = [threading.Thread(target=loop, args=(act,)) for act in (download, echo) * 4]
+threads = [threading.Thread(target=loop, args=(act,)) for act in [*(download, echo) * 4, install]]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(json.dumps({"counts": counts, "wrong": wrong}), flush=True)`;

@@ -1,6 +1,6 @@
 /**
- * Relay, server and gateways are killed at random beside downloads: no byte may be wrong, and descriptors and memory must come back to
- * where they were. As root: `node test/network/soak.ts --minutes 10`.
+ * Relay, server and gateways are killed at random beside downloads and installs: no byte may be wrong, no install may hang, and
+ * connections, descriptors and memory must come back to where they were. As root: `node test/network/soak.ts --minutes 10`.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -12,6 +12,8 @@ import { parseArgs } from "node:util";
 import type { TestCapsule } from "../client.ts";
 import { randomOf } from "../relay/mutations.ts";
 import { waitFor } from "../wait-for.ts";
+import { makeArchives } from "./archives.ts";
+import { inOwnFolder, installed, installs, useArchives } from "./installs.ts";
 import { soakProgram } from "./soak-program.ts";
 import { connected, killGateway, useResolver, WholeWorld } from "./whole-world.ts";
 
@@ -36,6 +38,9 @@ interface Use {
   relayBytes: number;
   serverBytes: number;
   gatewayDescriptors: number;
+  gatewayBytes: number;
+  /** The dialled servers still have so many. */
+  connections: number;
 }
 
 const descriptorsOf = (pid: number) => readdirSync(`/proc/${pid}/fd`).length;
@@ -45,15 +50,18 @@ const bytesOf = (pid: number) =>
 async function measure(whole: WholeWorld, ids: string[]): Promise<Use> {
   await whole.relayIsUp();
   const [relay, server] = [await whole.relay(), whole.server.pid!];
-  const counts = await Promise.all(
-    ids.map((id) => whole.client.known(id).sh("ls /proc/$(pgrep -o -f '[-]-gateway')/fd | wc -l")),
-  );
+  const gateway =
+    "cd /proc/$(pgrep -o -f '[-]-gateway'); ls fd | wc -l; sed -n 's/^VmRSS:\\s*\\([0-9]*\\) kB/\\1/p' status";
+  const said = await Promise.all(ids.map((id) => whole.client.known(id).sh(gateway)));
+  const sum = (row: number) => said.reduce((total, text) => total + Number(text.split("\n")[row]), 0);
   return {
     relayDescriptors: descriptorsOf(relay),
     serverDescriptors: descriptorsOf(server),
     relayBytes: bytesOf(relay),
     serverBytes: bytesOf(server),
-    gatewayDescriptors: counts.map(Number).reduce((sum, count) => sum + count),
+    gatewayDescriptors: sum(0),
+    gatewayBytes: 1_024 * sum(1),
+    connections: whole.internet.connections(),
   };
 }
 
@@ -76,14 +84,25 @@ async function works(capsule: TestCapsule): Promise<void> {
   await waitFor("a connection works", async () => (await connected(capsule, [["a.example", 80]]))[0] === "connected");
 }
 
-async function soak(whole: WholeWorld): Promise<void> {
+/** Every install that is not disturbed succeeds. */
+async function installAll(capsule: TestCapsule, sha256: string): Promise<void> {
+  for (const [name, script] of Object.entries(installs)) assert.equal(await installed(capsule, script), sha256, name);
+}
+
+async function soak(whole: WholeWorld, sha256: string): Promise<void> {
   console.log({ seed });
   const ids: string[] = [];
   for (let count = 0; count < capsulesMax; count++) ids.push((await whole.client.capsule()).id);
   const capsules = () => ids.map((id) => whole.client.known(id));
-  for (const capsule of capsules()) await works(capsule);
+  for (const capsule of capsules()) {
+    await works(capsule);
+    await useArchives(capsule, whole.internet.certificate);
+    await installAll(capsule, sha256);
+  }
   const baseline = await measure(whole, ids);
-  const command = { cmd: "python3", args: ["-c", soakProgram, "/tmp/stop"], background: true, tag: "soak" };
+  const scripts = Object.fromEntries(Object.entries(installs).map(([name, script]) => [name, inOwnFolder(script)]));
+  const args = ["-c", soakProgram, "/tmp/stop", JSON.stringify(scripts), sha256];
+  const command = { cmd: "python3", args, background: true, tag: "soak" };
   for (const capsule of capsules()) assert.equal((await capsule.exec(command)).status, 202);
   const killed: Record<string, number> = {};
   const untilMs = performance.now() + Number(values.minutes) * minuteMs;
@@ -97,11 +116,13 @@ async function soak(whole: WholeWorld): Promise<void> {
   for (const capsule of capsules()) {
     const logs = async () =>
       (await whole.client.expect(200, "GET", `${capsule.path}/processes/soak/logs`)).bytes.toString();
-    const said = await waitFor("it ends", async () => /^\{.*\}$/m.exec(await logs())?.[0]);
+    const ended = async () => /^\{.*\}$/m.exec(await logs())?.[0];
+    const said = await waitFor("it ends", ended, { deadlineMs: 6 * minuteMs });
     const { counts, wrong } = JSON.parse(said);
     console.log(capsule.id, counts, wrong);
     assert.deepEqual(wrong, []);
     assert.ok(counts.download > 0 && counts.echo > 0);
+    await installAll(capsule, sha256);
   }
   let use = baseline;
   const isBack = async () => {
@@ -117,8 +138,9 @@ async function soak(whole: WholeWorld): Promise<void> {
 const folder = mkdtempSync(join(tmpdir(), "network-soak-"));
 try {
   useResolver(folder);
-  await using whole = await WholeWorld.open();
-  await soak(whole);
+  const archives = makeArchives(join(folder, "archives"));
+  await using whole = await WholeWorld.open(archives.folder);
+  await soak(whole, archives.sha256);
 } finally {
   rmSync(folder, { recursive: true });
 }
