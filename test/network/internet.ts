@@ -3,7 +3,7 @@
  * a cloud, and DNS. It tells what has arrived at its listeners. For a process that is root of its network namespace (inside.ts).
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
+import { type EventEmitter, once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -39,8 +39,31 @@ export type Told =
 
 const ip = (...args: string[]) => execFileSync("ip", args, { stdio: ["ignore", "ignore", "inherit"] });
 
-export class Internet implements AsyncDisposable {
+const certificateIn = (folder: string) => readFileSync(join(folder, "cert.pem"), "utf8");
+
+/** An internet that another process has opened, as the process that it lends it to sees it. */
+export interface LentInternet extends AsyncDisposable {
   /** The certificate of a.example, b.example and the archives, which signs itself. */
+  readonly certificate: string;
+  /** Since the last call. */
+  arrived(): Promise<Extract<Told, { kind: "arrived" }>>;
+}
+
+/** The internet of the parent process, which calls `lendTo`. */
+export function borrowInternet(): LentInternet {
+  return {
+    certificate: certificateIn(process.env.INTERNET_FOLDER!),
+    arrived() {
+      process.send!("arrived");
+      return told(process, "arrived");
+    },
+    async [Symbol.asyncDispose]() {
+      process.disconnect();
+    },
+  };
+}
+
+export class Internet implements LentInternet {
   readonly certificate: string;
   readonly #servers: ChildProcess;
   readonly #folder: string;
@@ -48,7 +71,17 @@ export class Internet implements AsyncDisposable {
   private constructor(servers: ChildProcess, folder: string) {
     this.#servers = servers;
     this.#folder = folder;
-    this.certificate = readFileSync(join(folder, "cert.pem"), "utf8");
+    this.certificate = certificateIn(folder);
+  }
+
+  /** For the environment of a process that borrows it. */
+  get environment(): { INTERNET_FOLDER: string } {
+    return { INTERNET_FOLDER: this.#folder };
+  }
+
+  /** Tells a child process what has arrived, when it asks. */
+  lendTo(child: ChildProcess): void {
+    child.on("message", async () => child.send(await this.arrived()));
   }
 
   /** `archives`: the folder of archives.ts. */
@@ -75,7 +108,6 @@ export class Internet implements AsyncDisposable {
     return new Internet(servers, folder);
   }
 
-  /** Since the last call. */
   async arrived(): Promise<Extract<Told, { kind: "arrived" }>> {
     this.#servers.send("arrived");
     return await told(this.#servers, "arrived");
@@ -96,7 +128,7 @@ export class Internet implements AsyncDisposable {
   }
 }
 
-async function told<K extends Told["kind"]>(servers: ChildProcess, kind: K): Promise<Extract<Told, { kind: K }>> {
+async function told<K extends Told["kind"]>(servers: EventEmitter, kind: K): Promise<Extract<Told, { kind: K }>> {
   for (;;) {
     const [message] = (await once(servers, "message")) as [Told];
     if (message.kind === kind) return message as Extract<Told, { kind: K }>;

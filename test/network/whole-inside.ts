@@ -1,7 +1,7 @@
-/** Runs in namespaces of its own (whole.test.ts). */
+/** Runs in namespaces of its own: as root (whole.test.ts), and as an ordinary user (whole-rootless.test.ts). */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
 import { ask, askOverTls, echoes, flood, questions, reset } from "./guest-programs.ts";
-import { bytesOf, unroutedAddress, world } from "./internet.ts";
+import { borrowInternet, bytesOf, type LentInternet, unroutedAddress, world } from "./internet.ts";
 import {
   connected,
   connectionsMax,
@@ -27,12 +27,18 @@ const nothing = { connections: [], questions: [], resets: 0 };
 const get80 = (host: string) => `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
 
 const folder = mkdtempSync(join(tmpdir(), "whole-"));
-let whole: WholeWorld;
+const isRootless = process.argv.includes("rootless");
+/** A test to which the users and the jail of the service make no difference. */
+const testAsRoot: typeof test = isRootless ? (((..._: unknown[]) => Promise.resolve()) as typeof test) : test;
+let whole: WholeWorld<LentInternet>;
 
 before(
   async () => {
-    useResolver(folder);
-    whole = await WholeWorld.open();
+    if (isRootless) whole = await WholeWorld.beside(borrowInternet());
+    else {
+      useResolver(folder);
+      whole = await WholeWorld.open();
+    }
   },
   { timeout },
 );
@@ -64,7 +70,7 @@ describe("under public", () => {
     assert.deepEqual([connections, questions], [[`${world.a}:443`], ["A a.example"]]);
   });
 
-  test("150 connections at once keep every byte both ways, and their half-close", { timeout }, async () => {
+  testAsRoot("150 connections at once keep every byte both ways, and their half-close", { timeout }, async () => {
     const sizes = [megabytes, ...Array.from({ length: 149 }, (_, index) => index * 100)];
     // By address: so many questions at once are beyond a limit.
     const results = JSON.parse(await python(capsule, echoes, world.a, 7, JSON.stringify(sizes)));
@@ -72,7 +78,7 @@ describe("under public", () => {
     assert.deepEqual((await whole.arrived()).connections, times(150, `${world.a}:7`));
   });
 
-  test("the server may speak first, and either side may reset", { timeout }, async () => {
+  testAsRoot("the server may speak first, and either side may reset", { timeout }, async () => {
     assert.equal(await python(capsule, ask, world.b, 9_100, ""), "printer");
     assert.equal(await python(capsule, ask, world.b, 9, "x"), "ECONNRESET");
     await whole.arrived();
@@ -80,7 +86,7 @@ describe("under public", () => {
     await waitFor("the server has seen the reset", async () => (await whole.arrived()).resets === 1);
   });
 
-  test("refused and unreachable are told as they are", { timeout }, async () => {
+  testAsRoot("refused and unreachable are told as they are", { timeout }, async () => {
     const outcomes = await connected(capsule, [
       [world.a, 11],
       [unroutedAddress, 80],
@@ -163,14 +169,14 @@ describe("under a list", () => {
     assert.ok(denied.some((each: { address?: string; port?: number }) => each.address === world.b && each.port === 7));
   });
 
-  test("another name at a listed address is refused, by SNI and by Host", { timeout }, async () => {
+  testAsRoot("another name at a listed address is refused, by SNI and by Host", { timeout }, async () => {
     await whole.arrived();
     assert.match(await overTls(capsule, world.a, "b.example"), /ACCESS_DENIED/);
     assert.match(await python(capsule, ask, world.a, 80, get80("b.example")), /^HTTP\/1\.1 403 /);
     assert.deepEqual(await whole.arrived(), nothing);
   });
 
-  test("no question carries anything out, of any type, to any resolver", { timeout }, async () => {
+  testAsRoot("no question carries anything out, of any type, to any resolver", { timeout }, async () => {
     const resolvers = JSON.stringify(["192.0.0.1", world.dns, world.b, "10.0.0.5"]);
     await whole.arrived();
     const types = JSON.stringify([1, 2, 5, 6, 12, 15, 16, 28, 33, 64, 65, 99, 255, 257]);
@@ -178,7 +184,7 @@ describe("under a list", () => {
     assert.deepEqual(await whole.arrived(), nothing);
   });
 
-  test("a PUT resets what it forbids and leaves the rest, there and back", { timeout }, async () => {
+  testAsRoot("a PUT resets what it forbids and leaves the rest, there and back", { timeout }, async () => {
     await whole.setNetwork(capsule, { egress: "public" });
     const held = await Held.open(capsule, [
       ["permitted", world.a, 13],
@@ -192,6 +198,13 @@ describe("under a list", () => {
     assert.equal((await whole.network(capsule)).counters.connections_open, 1);
     assert.deepEqual((await held.lines()).slice(2), ["forbidden ECONNRESET"]);
   });
+});
+
+test("the jail has the users of its form", { timeout }, async () => {
+  const { jail } = (await whole.client.expect(200, "GET", "/healthz")).json;
+  assert.equal(jail.mode, isRootless ? "rootless" : "full");
+  const usersOf = (pid: number) => /^Uid:\t(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+  assert.equal(usersOf(await whole.relay()) === usersOf(whole.server.pid!), isRootless);
 });
 
 const ways: Target[] = [
@@ -245,7 +258,7 @@ describe("open connections are reset, and new ones work,", () => {
   });
 });
 
-test("a pause that fails leaves connections open", { timeout }, async () => {
+testAsRoot("a pause that fails leaves connections open", { timeout }, async () => {
   await using capsule = await whole.client.capsule();
   const held = await Held.open(capsule, ways);
   whole.signalVm(capsule.id, "SIGSTOP");
@@ -258,7 +271,7 @@ test("a pause that fails leaves connections open", { timeout }, async () => {
   assert.deepEqual(await ends(held), allReset, "now");
 });
 
-test("a capsule's flood of connections and names leaves its neighbour's working", { timeout }, async () => {
+testAsRoot("a capsule's flood of connections and names leaves its neighbour's working", { timeout }, async () => {
   await using loud = await whole.client.capsule();
   await using quiet = await whole.client.capsule();
   const flooding = python(loud, flood, world.a, 13, connectionsMax + 100, 400);

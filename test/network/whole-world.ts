@@ -9,7 +9,7 @@ import { Client, type TestCapsule } from "../client.ts";
 import { processesOf, Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { connectToEach, hold } from "./guest-programs.ts";
-import { Internet, world } from "./internet.ts";
+import { Internet, type LentInternet, world } from "./internet.ts";
 import { relayOf } from "./relay-process.ts";
 
 export type Target = [way: string, host: string, port: number];
@@ -17,8 +17,8 @@ export type Target = [way: string, host: string, port: number];
 /** The most connections of a capsule. */
 export const connectionsMax = 160;
 
-export class WholeWorld implements AsyncDisposable {
-  readonly internet: Internet;
+export class WholeWorld<I extends LentInternet = Internet> implements AsyncDisposable {
+  readonly internet: I;
   readonly server: Server;
   client: Client;
   readonly #onHost: string[] = [];
@@ -26,7 +26,10 @@ export class WholeWorld implements AsyncDisposable {
 
   /** `archives`: the folder of archives.ts. */
   static async open(archives?: string): Promise<WholeWorld> {
-    const internet = await Internet.open(archives);
+    return WholeWorld.beside(await Internet.open(archives));
+  }
+
+  static async beside<I extends LentInternet>(internet: I): Promise<WholeWorld<I>> {
     const server = await Server.start({
       env: {
         CAPSULE_EGRESS: "public",
@@ -43,7 +46,7 @@ export class WholeWorld implements AsyncDisposable {
     return whole;
   }
 
-  private constructor(internet: Internet, server: Server, client: Client, listening: NetServer) {
+  private constructor(internet: I, server: Server, client: Client, listening: NetServer) {
     this.internet = internet;
     this.server = server;
     this.client = client;
