@@ -29,6 +29,29 @@ test("a dropped file is uploaded byte for byte", deadline, async () => {
   assert.equal(await capsule.sh("sha256sum < '/root/drop me.bin' | cut -d' ' -f1"), hash(bytes));
 });
 
+test("a dropped folder is uploaded with its subfolders", deadline, async () => {
+  await using capsule = await service().capsule();
+  const folder = await mkdtemp(join(tmpdir(), "capsule-drop-"));
+  try {
+    const [top, deep] = [join(folder, "project"), join(folder, "project/src/deep")];
+    await mkdir(deep, { recursive: true });
+    await writeFile(join(top, "README"), "top\n");
+    await writeFile(join(deep, "ünter.txt"), "deep\n");
+    await using visitor = await Visitor.at(capsule, "files");
+    const { page } = visitor;
+    await visitor.sees(".bashrc");
+    const box = (await page.locator(".drop-zone").boundingBox())!;
+    const devtools = await page.context().newCDPSession(page);
+    const at = { x: box.x + 50, y: box.y + 100, data: { items: [], files: [top], dragOperationsMask: 1 } };
+    for (const type of ["dragEnter", "dragOver", "drop"] as const)
+      await devtools.send("Input.dispatchDragEvent", { type, ...at });
+    await visitor.sees("2 files are uploaded to /root.");
+    assert.equal(await capsule.sh("cat /root/project/README /root/project/src/deep/ünter.txt"), "top\ndeep");
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
 test("a file is uploaded by button, downloaded, and deleted after confirmation", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "files");

@@ -129,7 +129,12 @@ function DestroyDialog({ capsules, bulk, onClose }: DestroyProps) {
       onConfirm={destroy}
       onClose={onClose}
     >
-      <p>Their processes are killed. Their files and their memory are deleted. This cannot be undone.</p>
+      <p>
+        {capsules.length === 1
+          ? "Its processes are killed. Its files and its memory are deleted."
+          : "Their processes are killed. Their files and their memory are deleted."}{" "}
+        This cannot be undone.
+      </p>
       <ul>
         {capsules.slice(0, namedMax).map(({ id, name }) => (
           <li key={id} class="mono">

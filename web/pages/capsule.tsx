@@ -185,8 +185,9 @@ function Connect({ id }: { id: string }) {
       {Object.entries(lines).map(([where, line]) => (
         <Fragment key={where}>
           <dt>{where}</dt>
-          <dd class="mono">
-            {line} <CopyButton text={line} label={`Copy: ${where.toLowerCase()}`} />
+          <dd class="mono copied">
+            <span>{line}</span>
+            <CopyButton text={line} label={`Copy: ${where.toLowerCase()}`} />
           </dd>
         </Fragment>
       ))}

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
+import { type Chosen, chosenOf, droppedIn } from "../state/chosen-files.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { count } from "../state/format.ts";
 import { join } from "../state/guest-files.ts";
@@ -9,7 +10,7 @@ import { uploadingClient } from "../state/service.ts";
 
 interface UploadProps {
   isBusy: boolean;
-  onUpload: (files: readonly File[]) => void;
+  onUpload: (files: Promise<readonly Chosen[]>) => void;
 }
 
 /** The files in one folder, and below it, with their paths. */
@@ -19,7 +20,7 @@ export function UploadButtons({ isBusy, onUpload }: UploadProps) {
   const files = useRef<HTMLInputElement>(null);
   const folder = useRef<HTMLInputElement>(null);
   const choose = ({ currentTarget: input }: { currentTarget: HTMLInputElement }) => {
-    onUpload([...(input.files ?? [])]);
+    onUpload(chosenOf([...(input.files ?? [])]));
     input.value = "";
   };
   return (
@@ -40,14 +41,21 @@ export function UploadButtons({ isBusy, onUpload }: UploadProps) {
   );
 }
 
-export function DropZone({ children, onDrop }: { children: ComponentChildren; onDrop: (files: File[]) => void }) {
+interface DropProps {
+  children: ComponentChildren;
+  onDrop: UploadProps["onUpload"];
+}
+
+/** Takes files and folders. */
+export function DropZone({ children, onDrop }: DropProps) {
   const [depth, setDepth] = useState(0);
   const carriesFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
   const drop = (event: DragEvent) => {
-    if (!carriesFiles(event)) return;
+    const { dataTransfer } = event;
+    if (dataTransfer === null || !carriesFiles(event)) return;
     event.preventDefault();
     setDepth(0);
-    onDrop([...(event.dataTransfer?.files ?? [])]);
+    onDrop(droppedIn(dataTransfer));
   };
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the Upload button does the same by keyboard
@@ -78,12 +86,11 @@ export interface Upload {
 export function useUpload(id: string, folder: string, onDone: () => void) {
   const dashboard = useDashboard();
   const [upload, setUpload] = useState<Upload>();
-  const start = async (chosen: readonly File[]) => {
+  const start = async (chosen: readonly Chosen[]) => {
     const cancelling = new AbortController();
     const { signal } = cancelling;
     let done = 0;
-    for (const [index, file] of chosen.entries()) {
-      const name = file.webkitRelativePath || file.name;
+    for (const [index, { file, path: name }] of chosen.entries()) {
       const cancel = () => cancelling.abort();
       const show = (share: number) => setUpload({ name, share, number: index + 1, of: chosen.length, cancel });
       show(0);
@@ -99,7 +106,7 @@ export function useUpload(id: string, folder: string, onDone: () => void) {
         break;
       }
     }
-    const what = chosen.length === 1 ? chosen[0]!.name : count(done, "file");
+    const what = chosen.length === 1 ? chosen[0]!.path : count(done, "file");
     if (done > 0) dashboard.toasts.done(`${what} ${done === 1 ? "is" : "are"} uploaded to ${folder}.`);
     setUpload(undefined);
     onDone();

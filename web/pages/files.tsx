@@ -4,6 +4,7 @@ import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
 import { useQuery } from "../parts/query.ts";
+import type { Chosen } from "../state/chosen-files.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { count } from "../state/format.ts";
 import { breadcrumbs, isFolder, resolved, sorted } from "../state/guest-files.ts";
@@ -30,6 +31,11 @@ export function FilesTab({ id }: { id: string }) {
   const [shown, setShown] = useState<Shown>();
   const { value: entries, problem, reload } = useQuery(() => files.list(path), [id, path]);
   const { upload, start } = useUpload(id, path, reload);
+  const take = (chosen: Promise<readonly Chosen[]>) =>
+    void dashboard.attempt(async () => {
+      const files = await chosen;
+      if (upload === undefined) await start(files);
+    });
   const walk = (to: string) => {
     lastPaths.set(id, to);
     setPath(to);
@@ -45,12 +51,12 @@ export function FilesTab({ id }: { id: string }) {
   };
   const close = () => setShown(undefined);
   return (
-    <DropZone onDrop={(files) => void (upload === undefined && start(files))}>
+    <DropZone onDrop={take}>
       <div class="toolbar">
         <Breadcrumbs path={path} onWalk={walk} />
         <PathField key={path} onOpen={(typed) => void dashboard.attempt(() => openPath(typed))} />
         <div class="actions">
-          <UploadButtons isBusy={upload !== undefined} onUpload={(files) => void start(files)} />
+          <UploadButtons isBusy={upload !== undefined} onUpload={take} />
           <Button icon="folder" onPress={() => setShown({ dialog: "new folder" })}>
             New folder
           </Button>

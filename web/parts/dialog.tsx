@@ -104,13 +104,15 @@ export function FormDialog(props: FormDialogProps) {
         <FieldRefusal.Provider value={refused}>
           <div class="dialog-body">{children}</div>
         </FieldRefusal.Provider>
-        <FormProblem text={problem} />
-        <footer>
-          <Button onPress={onClose}>Cancel</Button>
-          <Button type="submit" kind={kind} isBusy={isBusy}>
-            {confirm}
-          </Button>
-        </footer>
+        <div class="dialog-end">
+          <FormProblem text={problem} />
+          <footer>
+            <Button onPress={onClose}>Cancel</Button>
+            <Button type="submit" kind={kind} isBusy={isBusy}>
+              {confirm}
+            </Button>
+          </footer>
+        </div>
       </form>
     </Dialog>
   );
