@@ -13,6 +13,7 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
@@ -31,9 +32,11 @@ for (const each of ["packages.sh", "service.sh"]) {
 mkdirSync(join(folder, "test/fakes"), { recursive: true });
 
 /** In a folder with the script and nothing else; whatever a command does leaves something there, or fails otherwise. */
-function dev(...args: string[]) {
+const dev = (...args: string[]) => devWith({}, ...args);
+
+function devWith(more: NodeJS.ProcessEnv, ...args: string[]) {
   const before = readdirSync(folder, { recursive: true });
-  const env = { ...process.env, CAPSULE_DATA: join(folder, "data") };
+  const env = { ...process.env, CAPSULE_DATA: join(folder, "data"), ...more };
   const { status, stdout, stderr } = spawnSync(join(folder, "dev"), args, { encoding: "utf8", env, timeout: 60_000 });
   assert.deepEqual(readdirSync(folder, { recursive: true }), before, `./dev ${args.join(" ")} has done something`);
   return { status, stdout, stderr };
@@ -59,6 +62,18 @@ test("every command prints its own lines of the help, whatever else it is given"
     }
   }
   for (const args of [[], ["help"], ["--help"], ["-h"]]) assert.equal(dev(...args).stdout, listed);
+});
+
+test("a taken port is told before the first build, and nothing is done", async (t) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const { status, stderr } = devWith({ CAPSULE_PORT: String(port) }, "up");
+  assert.deepEqual(
+    [status, stderr],
+    [1, `dev: 127.0.0.1:${port} is in use; another port: CAPSULE_PORT=9000 ./dev up\n`],
+  );
 });
 
 test("an unknown argument of any command is refused with exit code 2 and one line, and nothing is done", () => {

@@ -70,6 +70,13 @@ test("an option that does not exist is told the one that is near", () => {
   assert.throws(parsed("--nonsense"), { message: "Unknown option '--nonsense'" });
 });
 
+test("an option behind the capsule's id is not taken for the command", () => {
+  const message = "options stand before ID, and a command that begins with - after --";
+  assert.throws(() => parse(command("exec"), ["cl-1", "-e", "A=1", "--", "true"]), { message });
+  assert.deepEqual(parse(command("exec"), ["cl-1", "--", "-x"]).rest, ["-x"]);
+  assert.deepEqual(parse(command("exec"), ["-e", "A=1", "cl-1", "ls", "-l"]).rest, ["ls", "-l"]);
+});
+
 test("a command that does not exist is told the one that was meant", () => {
   const expected = {
     creat: "create",

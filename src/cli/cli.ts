@@ -37,6 +37,10 @@ async function dispatch(program: Program, argv: string[]): Promise<number> {
 
 function unknown({ commands }: Program, typed: string): number {
   const meant = meantBy(typed, commands);
+  if (typed.startsWith("-")) {
+    note(`capsule: the option ${typed} stands before the command; options follow it, as in capsule ls --json`);
+    return exitCodes.usage;
+  }
   const advice = meant === undefined ? "capsule --help lists them" : `did you mean capsule ${meant}?`;
   note(`capsule: there is no command ${JSON.stringify(typed)}; ${advice}`);
   return exitCodes.usage;

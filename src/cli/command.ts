@@ -106,6 +106,10 @@ export function parse(command: Command, argv: string[]): Parsed {
   const { values, positionals } = checked(command, () => parseArgs({ args, options, allowPositionals: true }));
   const rest = argv.slice(end);
   if (rest[0] === "--") rest.shift();
+  else if (rest[0]?.startsWith("-") && !args.includes("--help"))
+    throw new UsageError(
+      `options stand before ${wordsOf(command.usage)[0]}, and a command that begins with - after --`,
+    );
   const wantsHelp = values.help === true;
   const [least, most] = command.words;
   if (!wantsHelp && positionals.length < least)

@@ -140,7 +140,5 @@ function missingAdvice(name: string, message: string, id: string | undefined): s
   if (id !== undefined) return "capsule ls lists the existing ones.";
   if (/\btemplate\b/.test(message)) return "capsule templates lists the existing ones.";
   if (name === "keys") return "capsule keys lists the existing ones.";
-  if (name === "kill" && /"\d+"/.test(message))
-    return "Only processes with a TAG in capsule ps ID are ended by it. Others: capsule exec ID -- kill PID";
   return /\bprocess\b/.test(message) ? "capsule ps ID lists the existing ones." : undefined;
 }

@@ -1,7 +1,7 @@
 /** Processes of a capsule: ps, kill, logs. */
 import { type BackgroundProcess, hasCode, type KeptOutput, type OutputStream } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
-import { exitCodes } from "./failures.ts";
+import { exitCodes, Failure } from "./failures.ts";
 import { note, print, printJson, printLine, table } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
 
@@ -36,7 +36,13 @@ export async function kill(call: Call): Promise<number> {
   const signal = signals[(call.text("signal") ?? "KILL").toUpperCase()];
   if (signal === undefined) throw new UsageError("--signal takes KILL or TERM");
   const capsule = await capsuleBy(await call.client(), id);
-  await capsule.process(selector).kill(signal);
+  try {
+    await capsule.process(selector).kill(signal);
+  } catch (error) {
+    if (!hasCode(error, "not_found") || !/^process "\d+"/.test(error.message)) throw error;
+    const advice = "Only processes with a TAG in capsule ps ID are ended by it. Others: capsule exec ID -- kill PID";
+    throw new Failure(`no background process has the PID ${selector}`, advice, "not_found");
+  }
   if (call.isJson) await printJson({ id: capsule.id, selector, signal });
   else await printLine(`${selector} was sent ${signal}`);
   return exitCodes.done;

@@ -1,6 +1,7 @@
 /** `capsule admin keys`: the API keys of every team, read from and written to the data folder without the server. */
 import { type Call, UsageError } from "../cli/command.ts";
 import type { KeyRow } from "../db/team-rows.ts";
+import { printRows } from "./listing.ts";
 import { byOperator, withTeams } from "./team-records.ts";
 
 export async function createKey(call: Pick<Call, "text">): Promise<number> {
@@ -15,12 +16,12 @@ export async function createKey(call: Pick<Call, "text">): Promise<number> {
 }
 
 export async function listKeys(): Promise<number> {
-  return withTeams((teams) => {
-    for (const key of teams.keys()) {
+  return withTeams(async (teams) => {
+    const rows = teams.keys().map((key) => {
       const used = key.lastUsedAt === null ? "never used" : `used ${new Date(key.lastUsedAt).toISOString()}`;
-      const created = new Date(key.createdAt).toISOString();
-      console.log([key.id, key.team, key.label, created, stateOf(key), used].join("\t"));
-    }
+      return [key.id, key.team, key.label, new Date(key.createdAt).toISOString(), stateOf(key), used];
+    });
+    await printRows(["KEY", "TEAM", "NAME", "CREATED", "STATE", "LAST USE"], rows);
   });
 }
 

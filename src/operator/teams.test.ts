@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
+import { printed } from "../../test/printed.ts";
 import { Failure } from "../cli/failures.ts";
 import { AuditRows } from "../db/audit-rows.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";
@@ -11,24 +12,6 @@ import { Teams } from "../teams/teams.ts";
 import { createTeam, deleteTeam, listCapsules, listTeams, printAudit } from "./teams.ts";
 
 /** The lines that `work` prints, as fields. */
-async function printed(t: { mock: typeof test.mock }, work: () => Promise<number>): Promise<string[][]> {
-  let text = "";
-  const write = t.mock.method(process.stdout, "write", (part: string, done?: () => void) => {
-    text += part;
-    done?.();
-    return true;
-  });
-  try {
-    assert.equal(await work(), 0);
-  } finally {
-    write.mock.restore();
-  }
-  return text
-    .trimEnd()
-    .split("\n")
-    .map((line) => line.split("\t"));
-}
-
 test("the capsules of all teams, or of one, are listed with the reason of an error", async (t) => {
   await inNewDataFolder(async (dataDir) => {
     const database = openDatabase(databasePath(dataDir));

@@ -1,9 +1,10 @@
 /** `capsule admin teams` and `capsule admin audit`: the teams of a data folder, and what each has done. */
 import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
-import { print, printable } from "../cli/screen.ts";
+import type { AuditRow } from "../db/audit-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { Teams } from "../teams/teams.ts";
+import { printRows } from "./listing.ts";
 import { byOperator, withTeams } from "./team-records.ts";
 
 export function createTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
@@ -18,9 +19,9 @@ export function listTeams(): Promise<number> {
   return withTeams(async (teams) => {
     const lines = teams.list().map(({ id, name, createdAt, capsules, templates }) => {
       const counts = [`${teams.keysOf(id).length} keys`, `${capsules} capsules`, `${templates} templates`];
-      return [name, new Date(createdAt).toISOString(), ...counts].join("\t");
+      return [name, new Date(createdAt).toISOString(), ...counts];
     });
-    await print(lines.map((line) => `${line}\n`).join(""));
+    await printRows(["TEAM", "CREATED", "KEYS", "CAPSULES", "TEMPLATES"], lines);
   });
 }
 
@@ -34,7 +35,7 @@ export function listCapsules(call: Pick<Call, "text">): Promise<number> {
       ...[names.get(teamId) ?? teamId, id, name ?? "-", status, `${vcpus} vCPUs`, `${memoryMb} MiB`],
       ...[new Date(lastActiveAt ?? createdAt).toISOString(), errorReason ?? "-"],
     ]);
-    await print(lines.map((line) => `${line.map((field) => printable(String(field))).join("\t")}\n`).join(""));
+    await printRows(["TEAM", "ID", "NAME", "STATUS", "VCPUS", "MEMORY", "LAST ACTIVE", "REASON"], lines);
   });
 }
 
@@ -60,17 +61,18 @@ export function printAudit(call: Pick<Call, "text" | "number">): Promise<number>
     let before: number | undefined;
     for (let left = limit; left > 0; ) {
       const rows = log.list(team.id, { limit: Math.min(left, pageMax), before });
-      for (const { at, action, status, keyId, keyName, capsuleId, subject, exitCode } of rows) {
-        const who = keyId === "" ? "the service" : `${keyId} ${keyName}`.trim();
-        const fields = [new Date(at).toISOString(), action, status, who, capsuleId ?? "-", subject ?? "-"];
-        fields.push(exitCode ?? "-");
-        await print(`${fields.map((field) => printable(String(field))).join("\t")}\n`);
-      }
       if (rows.length === 0) return;
+      await printRows(["TIME", "ACTION", "HTTP", "KEY", "CAPSULE", "SUBJECT", "EXIT CODE"], rows.map(auditFields));
       left -= rows.length;
       before = rows.at(-1)?.id;
     }
   });
+}
+
+function auditFields({ at, action, status, keyId, keyName, capsuleId, subject, exitCode }: AuditRow): string[] {
+  const who = keyId === "" ? "the service" : `${keyId} ${keyName}`.trim();
+  const rest = [capsuleId ?? "-", subject ?? "-", exitCode === null ? "-" : String(exitCode)];
+  return [new Date(at).toISOString(), action, String(status), who, ...rest];
 }
 
 function requireTeam(teams: Teams, name: string): TeamRow {
