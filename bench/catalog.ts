@@ -151,6 +151,31 @@ export const catalog = {
     targets: { bound: { said: "p50 in ms ≤ 750", most: 750 } },
   },
 
+  networkDownload: {
+    group: "network",
+    name: "HTTPS download of 64 MiB by a capsule",
+    unit: "MB/s",
+    targets: { passt: { said: "≥ 1/2 × by a VM with passt", least: 1 / 2 } },
+  },
+  networkConnect: {
+    group: "network",
+    name: "connect() of a capsule",
+    unit: "ms",
+    targets: { bound: { said: "p50 in ms ≤ 10", most: 10 } },
+  },
+  portDownload: {
+    group: "network",
+    name: "64 MiB by a port's URL",
+    unit: "MB/s",
+    targets: { read: { said: "≥ 0.3 × stream/read", least: 0.3 } },
+  },
+  relayMemory: {
+    group: "network",
+    name: "memory of the relay, 1 000 idle connections",
+    unit: "MiB",
+    targets: { most: { said: "MiB ≤ 150", most: 150 } },
+  },
+
   pauseIdle: {
     group: "freeze",
     name: "pause, idle, durable",

@@ -11,6 +11,7 @@ import { Fixture } from "./fixture.ts";
 import { freeze } from "./freeze.ts";
 import { memory } from "./memory.ts";
 import { neighbours } from "./neighbours.ts";
+import { network } from "./network.ts";
 import { publicDocument } from "./public-format.ts";
 import { reads } from "./reads.ts";
 import { records } from "./records.ts";
@@ -30,6 +31,7 @@ const groups: Record<string, (fixture: Fixture) => Promise<void>> = {
   streams,
   terminal,
   files,
+  network,
   freeze,
   templates,
   burst,

@@ -30,6 +30,13 @@ export async function download(service: Service, id: string, sizeBytes: number):
   if (said !== String(sizeBytes)) throw new Error(`stream/read gave ${said} bytes instead of ${sizeBytes}`);
 }
 
+/** GET of `/` by the port's URL. Throws unless `sizeBytes` bytes arrive. */
+export async function downloadByPort(service: Service, id: string, port: number, sizeBytes: number): Promise<void> {
+  const { port: own } = new URL(service.url);
+  const said = await curl(service, "/", ["-H", `Host: ${port}-${id}.localhost:${own}`, "-w", "%{size_download}"]);
+  if (said !== String(sizeBytes)) throw new Error(`the port's URL gave ${said} bytes instead of ${sizeBytes}`);
+}
+
 /** Throws unless the file in the guest has the same SHA-256. */
 export async function checkContent(service: Service, id: string, file: string): Promise<void> {
   const hash = createHash("sha256");
