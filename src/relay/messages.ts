@@ -60,6 +60,9 @@ export type FromRelay =
   /** The port's socket has ended, or its gateway has broken the protocol. */
   | { kind: "lost"; run: number; why: string };
 
+/** Runs in one message of counts. */
+export const countedMax = 1_000;
+
 export interface RunCounts {
   connections: number;
   denied: number;

@@ -1,6 +1,6 @@
 /** Messages of the relay, read as those of a process that a guest may have taken over. */
 import { type NetworkDecision, verdicts } from "../wire/network.ts";
-import type { FromRelay, RunCounts } from "./messages.ts";
+import { countedMax, type FromRelay, type RunCounts } from "./messages.ts";
 
 export type Reply = FromRelay;
 
@@ -41,7 +41,7 @@ function decisionOf(value: unknown): NetworkDecision | undefined {
 }
 
 function readCounts({ runs, names, connectionsOpen }: Record<string, unknown>): Reply | undefined {
-  if (!Array.isArray(runs) || !isCount(connectionsOpen)) return undefined;
+  if (!Array.isArray(runs) || runs.length > countedMax || !isCount(connectionsOpen)) return undefined;
   const read: [run: number, added: RunCounts][] = [];
   for (const each of runs) {
     const [run, counts] = Array.isArray(each) ? each : [];

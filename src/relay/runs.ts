@@ -8,7 +8,7 @@ import { type Grant, parseGrants } from "../network/grants.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import { CapsuleRun, type RunShared } from "./capsule-run.ts";
 import type { Dialler } from "./dialler.ts";
-import type { FromRelay, RelaySettings, RunCounts, ToRelay } from "./messages.ts";
+import { countedMax, type FromRelay, type RelaySettings, type RunCounts, type ToRelay } from "./messages.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
 import { HostResolver, type Resolver } from "./resolver.ts";
 import { Turns } from "./turns.ts";
@@ -169,6 +169,9 @@ export class Runs {
     if (runs.length === 0 && Object.keys(names).length === 0 && connectionsOpen === this.#connectionsTold) return;
     this.#names = {};
     this.#connectionsTold = connectionsOpen;
-    this.#options.send({ kind: "counts", runs, names, connectionsOpen });
+    for (let from = 0; from === 0 || from < runs.length; from += countedMax) {
+      const counted = runs.slice(from, from + countedMax);
+      this.#options.send({ kind: "counts", runs: counted, names: from === 0 ? names : {}, connectionsOpen });
+    }
   }
 }

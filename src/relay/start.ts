@@ -1,11 +1,13 @@
 /** Starts the relay's program as a child of this process, in a jail where there is one. */
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { spawnChild } from "../vmm/child.ts";
+import { spawnChild, standingFor } from "../vmm/child.ts";
 import type { Jail } from "../vmm/jail/jail.ts";
 import type { SandboxProfile } from "../vmm/jail/jail-args.ts";
 import { programFilesOf } from "../vmm/jail/program-files.ts";
+import { endProcess, startTicksOf } from "../vmm/process.ts";
 import { socketsMax } from "./dialler.ts";
 
 const mib = 1 << 20;
@@ -22,21 +24,46 @@ const source = resolve(import.meta.dirname, "..");
 /** The rooms that the program is made of. */
 const rooms = ["relay", "network", "agent", "wire"].map((room) => join(source, room));
 
+/** Heap of the broker, which holds messages on their way. */
+const brokerHeapMaxMb = 64;
+const brokerProgram = join(source, "relay/broker.ts");
+
 export interface RelayStart {
   /** Undefined: without a jail. */
   jail?: Jail | undefined;
   /** The program, by its absolute path; another one in tests. */
   program?: string;
+  /** False: its channel is the child's own, which ends this process where the program is hostile. */
+  isBrokered?: boolean;
 }
 
 /** The child has a channel for the messages of messages.ts, and ends when that closes. */
 export async function startRelay({
   jail,
   program = join(source, "relay/program.ts"),
+  isBrokered = true,
 }: RelayStart = {}): Promise<ChildProcess> {
   const argv = [process.execPath, `--max-old-space-size=${heapMaxMb}`, program];
-  if (jail === undefined) return spawnChild(argv).child;
-  return await jail.startChild(argv, await relayProfile(program));
+  const through = isBrokered ? brokered : () => [];
+  if (jail !== undefined) return await jail.startChild(argv, await relayProfile(program), through);
+  return isBrokered ? await startBrokered(argv) : spawnChild(argv).child;
+}
+
+function brokered(descriptors: number): string[] {
+  return [process.execPath, `--max-old-space-size=${brokerHeapMaxMb}`, brokerProgram, String(descriptors)];
+}
+
+/** The same for any program, without a jail. */
+export async function startBrokered(argv: readonly string[]): Promise<ChildProcess> {
+  const { child } = spawnChild([...brokered(0), ...argv]);
+  const told = once(child, "message");
+  const ended = once(child, "exit");
+  const [message] = await Promise.race([told, ended.then(() => [undefined])]);
+  const { pid } = Object(message) as { pid?: number };
+  if (pid === undefined) throw new Error("the relay could not be started");
+  const startTicks = startTicksOf(pid);
+  if (startTicks !== null) child.once("exit", () => void endProcess({ pid, startTicks }).catch(() => {}));
+  return standingFor(child, pid);
 }
 
 async function relayProfile(program: string): Promise<SandboxProfile> {

@@ -31,17 +31,18 @@ export function spawnChild(argv: readonly string[], pipeCount = 0): { child: Chi
   return { child, pipes: ends };
 }
 
-/** Lets a child that waits for another process stand for that one: its pid, and what is killed. */
+/** Lets a child that waits for another process stand for that one: its pid, and both are killed. */
 export function standingFor(child: ChildProcess, pid: number): ChildProcess {
   const kill = child.kill.bind(child);
   Object.defineProperty(child, "pid", { value: pid });
   child.kill = (signal = "SIGTERM") => {
     if (child.exitCode !== null || child.signalCode !== null) return false;
     try {
-      return process.kill(pid, signal);
+      process.kill(pid, signal);
     } catch {
-      return kill(signal);
+      // It has ended, and the child is about to.
     }
+    return kill(signal);
   };
   return child;
 }

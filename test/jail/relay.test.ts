@@ -73,7 +73,11 @@ interface Told {
 }
 
 async function probe(inJail: Jail | undefined): Promise<Told> {
-  const child = await startRelay({ jail: inJail, program: join(import.meta.dirname, "relay-probe.ts") });
+  const child = await startRelay({
+    jail: inJail,
+    program: join(import.meta.dirname, "relay-probe.ts"),
+    isBrokered: false,
+  });
   const ended = once(child, "exit");
   child.send(targets);
   const [told] = (await once(child, "message")) as [Told];

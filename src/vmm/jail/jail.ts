@@ -160,9 +160,13 @@ export class Jail {
 
   /**
    * Starts a program of Node as a child with a channel of messages. It ends as the program does, has its pid, and killing it kills the
-   * program.
+   * program. `through`: a program that starts the jail and stands between, by the number of descriptors that the jail inherits.
    */
-  async startChild(argv: string[], profile: SandboxProfile): Promise<ChildProcess> {
+  async startChild(
+    argv: string[],
+    profile: SandboxProfile,
+    through: (descriptors: number) => string[] = () => [],
+  ): Promise<ChildProcess> {
     const user = await this.#assignUser(profile);
     const release = () => user === null || this.#uids?.release(user.uid);
     try {
@@ -176,13 +180,18 @@ export class Jail {
       const started = { profile: withTools, user, tools: this.#tools, join, argv };
       const filterFd = filter === null ? null : infoFdOfChild + 1;
       const command = jailArgs({ ...started, infoFd: infoFdOfChild, filterFd });
-      const { child, pipes } = spawnChild(command, filter === null ? 1 : 2);
-      child.once("exit", release);
+      const count = filter === null ? 1 : 2;
+      const { child, pipes } = spawnChild([...through(count), ...command], count);
+      let jailed: VmProcess | undefined;
+      const end = async () => jailed !== undefined && (await endProcess(jailed).catch(() => {}));
+      child.once("exit", () => void end().then(release));
       if (filter !== null) pipes[1]?.end(filter);
       const pid = await readChildPid(pipes[0]!);
       for (const pipe of pipes) pipe.unref();
       if (pid === null)
         throw new CapsuleError("internal_error", "a jail could not be built: bubblewrap does not answer");
+      const startTicks = startTicksOf(pid);
+      if (startTicks !== null) jailed = { pid, startTicks };
       return standingFor(child, pid);
     } catch (error) {
       release();

@@ -1,0 +1,47 @@
+/**
+ * Stands between the server and the relay: it starts the relay's program, and passes on messages, sockets, and replies that are some. Node's
+ * channel ends the process that reads it on bytes and descriptors that a hostile peer may write, so the server has none to the relay.
+ * When it ends, the server ends the relay.
+ *
+ *      node broker.ts COUNT PROGRAM [ARGUMENT…]     the program inherits the COUNT descriptors behind its channel
+ */
+import { spawn } from "node:child_process";
+import { closeSync } from "node:fs";
+import type { Socket } from "node:net";
+import { infoFdOfChild } from "../vmm/child.ts";
+import type { ToRelay } from "./messages.ts";
+import { readReply } from "./replies.ts";
+import { ReplyBudget } from "./reply-budget.ts";
+
+/** Time for the relay to end after its channel has closed, from either side. */
+const endMs = 2_000;
+
+const [count = "", program = "", ...args] = process.argv.slice(2);
+const inherited = Array.from({ length: Number(count) }, (_, index) => infoFdOfChild + index);
+const relay = spawn(program, args, { stdio: ["ignore", "ignore", "inherit", "ipc", ...inherited] });
+for (const fd of inherited) closeSync(fd);
+const budget = new ReplyBudget();
+if (inherited.length === 0) process.send?.({ pid: relay.pid }); // bubblewrap tells it where there is a jail
+
+relay.once("error", (error) => {
+  process.stderr.write(`${error.message}\n`);
+  process.exit(1);
+});
+relay.once("exit", (code) => process.exit(code ?? 1));
+relay.once("disconnect", () => setTimeout(() => process.exit(1), endMs));
+relay.on("message", (message: unknown) => {
+  const reply = readReply(message);
+  // The server ends both for a message that is none.
+  const passed = reply !== undefined && budget.take(reply) ? reply : { kind: "none" };
+  if (process.connected) process.send?.(passed, () => {}); // the channel may close meanwhile
+});
+
+process.on("message", (message: ToRelay, socket?: Socket) => {
+  const done = () => socket?.destroy();
+  budget.asked(message);
+  if (relay.connected) relay.send(message, socket, { keepOpen: true }, done);
+  else done();
+});
+process.once("disconnect", () => {
+  if (relay.connected) relay.disconnect();
+});
