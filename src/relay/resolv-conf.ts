@@ -24,13 +24,14 @@ export function watchResolvers(onChange: (resolvers: string[]) => void, path = "
   let resolvers = read(path);
   let seen = "";
   let isLooking = false;
+  let isClosed = false;
   const look = async () => {
     if (isLooking) return;
     isLooking = true;
     const { mtimeNs, ino, size } = await stat(path, { bigint: true }).catch(() => ({ mtimeNs: 0, ino: 0, size: 0 }));
     isLooking = false;
     const now = `${mtimeNs} ${ino} ${size}`;
-    if (now === seen) return;
+    if (now === seen || isClosed) return;
     seen = now;
     const found = read(path);
     if (found.join() === resolvers.join()) return;
@@ -39,7 +40,11 @@ export function watchResolvers(onChange: (resolvers: string[]) => void, path = "
   };
   const timer = setInterval(() => void look(), lookMs);
   timer.unref();
-  return { resolvers, close: () => clearInterval(timer) };
+  const close = () => {
+    isClosed = true;
+    clearInterval(timer);
+  };
+  return { resolvers, close };
 }
 
 function read(path: string): string[] {
