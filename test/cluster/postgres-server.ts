@@ -32,10 +32,7 @@ export class PostgresServer {
     const user = userOf();
     if (user !== undefined) chownSync(folder, user.uid, user.gid);
     chmodSync(folder, 0o755);
-    mkdirSync(server.#data, { mode: 0o700 });
-    if (user !== undefined) chownSync(server.#data, user.uid, user.gid);
-    const options = ["--username=capsule", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
-    server.#run("initdb", ["--pgdata", server.#data, ...options]);
+    makeDatabases(server.#data, "capsule");
     await server.resume();
     after(async () => {
       await server.stop();
@@ -53,7 +50,7 @@ export class PostgresServer {
       `unix_socket_directories=${this.folder}`,
     ];
     const [program, words] = asUser([
-      join(programFolder()!, "postgres"),
+      postgresProgram("postgres"),
       ...["-D", this.#data, ...settings.flatMap((each) => ["-c", each])],
     ]);
     const started = spawn(program!, words, { stdio: "ignore" });
@@ -78,7 +75,7 @@ export class PostgresServer {
   /** The URL of a new, empty database. */
   newDatabase(): string {
     const name = `test_${++this.#databases}`;
-    this.#run("createdb", ["--host", this.folder, "--username=capsule", name]);
+    runProgram("createdb", ["--host", this.folder, "--username=capsule", name]);
     return `postgres://capsule@localhost/${name}?host=${encodeURIComponent(this.folder)}`;
   }
 
@@ -86,14 +83,9 @@ export class PostgresServer {
     return join(this.folder, "data");
   }
 
-  #run(program: string, words: string[]): void {
-    const [first, rest] = asUser([join(programFolder()!, program), ...words]);
-    execFileSync(first!, rest, { stdio: ["ignore", "ignore", "pipe"], cwd: "/" });
-  }
-
   async #isUp(): Promise<boolean> {
     try {
-      this.#run("pg_isready", ["--host", this.folder]);
+      runProgram("pg_isready", ["--host", this.folder]);
     } catch {
       return false;
     }
@@ -102,6 +94,25 @@ export class PostgresServer {
     socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
     return await promise.finally(() => socket.destroy());
   }
+}
+
+/** The path of one of its programs. */
+export function postgresProgram(name: string): string {
+  return join(programFolder()!, name);
+}
+
+/** Makes a new folder with empty databases, which belong to that user of theirs and trust every client. */
+export function makeDatabases(data: string, owner: string): void {
+  const user = userOf();
+  mkdirSync(data, { mode: 0o700 });
+  if (user !== undefined) chownSync(data, user.uid, user.gid);
+  const options = [`--username=${owner}`, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
+  runProgram("initdb", ["--pgdata", data, ...options]);
+}
+
+function runProgram(name: string, words: string[]): void {
+  const [first, rest] = asUser([postgresProgram(name), ...words]);
+  execFileSync(first!, rest, { stdio: ["ignore", "ignore", "pipe"], cwd: "/" });
 }
 
 /** PostgreSQL refuses to run as root: then as the user of Debian's package, and never longer than this process. */
