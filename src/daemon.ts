@@ -88,6 +88,7 @@ async function startLocked(
     tracesEndpoint: config.tracesEndpoint,
     state,
     spareBytes: () => host.memory.spareBytes(),
+    diskSpareBytes: () => host.space.freeBytes - host.space.reserveBytes,
     lostFolders: () => host.lostFound.size,
     adopting: () => service.adoptions.count,
     relay: () => relay.report(),
@@ -182,6 +183,8 @@ function observersOf({ observe, observeExec, metrics }: Telemetry): Observers {
   return {
     ...{ observe, observeExec },
     onStatus: (status) => metrics.statusReached(status),
+    onCreateBegan: (isWarm) => metrics.createBegan(isWarm),
+    onCreated: (seconds) => metrics.created(seconds),
     onMemoryPause: (outcome) => metrics.pausedUnderPressure(outcome),
   };
 }

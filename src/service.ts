@@ -97,6 +97,10 @@ export interface Observers {
   observeExec: (id: string) => () => void;
   /** Called at each change that a team can see; `removed`: the capsule is gone. */
   onStatus: (status: CapsuleStatus | "removed") => void;
+  /** Called when a create has been admitted; whether a warm capsule was ready for it. */
+  onCreateBegan: (isWarm: boolean) => void;
+  /** Called when a new capsule runs; seconds since its create was admitted. */
+  onCreated: (seconds: number) => void;
   /** Called after each pause for lack of memory. */
   onMemoryPause: (outcome: MemoryPauseOutcome) => void;
 }
@@ -141,7 +145,8 @@ export function buildService(options: ServiceOptions) {
     onFreed,
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
-  const metrics = new Metrics({ rows: records.metricRows, capsuleRows, store, runs, clock, log });
+  const { observeExec, onCreateBegan, onCreated } = observers;
+  const metrics = new Metrics({ rows: records.metricRows, capsuleRows, store, runs, clock, log, onCreated });
   const autoResumes = new AutoResumes({
     ...{ store, clock, onResumed },
     resume: (teamId, id) => capsules.resume(teamId, id),
@@ -152,7 +157,7 @@ export function buildService(options: ServiceOptions) {
     envs: new Envs(store, runs, records.secret),
     ...{ autoResumes, metrics, networks: buildNetworks(options, runs) },
     templates: templateRows,
-    observeExec: observers.observeExec,
+    ...{ observeExec, onCreateBegan },
   });
   const pauses = new ServicePauses({ store, locks, transitions, ownership, decisions, onPaused, onDestroyed });
   store.onTrigger(onEnded);

@@ -9,7 +9,7 @@ import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { AutoResumes, UntilResumed } from "./auto-resumes.ts";
 import type { Clock } from "./clock.ts";
-import { Creations } from "./creations.ts";
+import { Creations, type CreationsOptions } from "./creations.ts";
 import type { Decisions } from "./decisions.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import type { Envs } from "./envs.ts";
@@ -57,6 +57,7 @@ export interface CapsulesOptions {
   onFreed: (storage: string) => Promise<void>;
   /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
+  onCreateBegan: CreationsOptions["onCreateBegan"];
 }
 
 export interface UseOptions {

@@ -30,6 +30,8 @@ export interface CreationsOptions {
   /** Called when a capsule that was not made no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
   networks: Networks;
+  /** Called when a create has been admitted; whether a warm capsule was ready for it. */
+  onCreateBegan: (isWarm: boolean) => void;
 }
 
 export class Creations {
@@ -66,6 +68,7 @@ export class Creations {
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const origin = originOf({ storage, template: request.template });
     const warm = isGrown ? undefined : host.reserve(origin, { vcpus, memoryMb });
+    this.#options.onCreateBegan(warm !== undefined);
     const id = warm ?? newCapsuleId();
     const row = newRow({ id, teamId, storage, vcpus, memoryMb, diskMb }, { ...request, ...encoded }, clock.now());
     const insert = () => {

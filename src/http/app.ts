@@ -268,7 +268,8 @@ function registerRoutes(
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
-  const sockets = new Sockets(services, limits, { turns: access.turns, received });
+  const onClosed = (code: number) => metrics?.service.socketClosed(code);
+  const sockets = new Sockets(services, limits, { turns: access.turns, received, onClosed });
   sockets.attachTo(app, proxy);
   registerSections(app, {
     ...access,

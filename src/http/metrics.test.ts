@@ -7,6 +7,7 @@ import { Api, keys } from "../../test/api.ts";
 class Counted {
   readonly seen: unknown[] = [];
   readonly contentType = "text/plain; version=0.0.4; charset=utf-8";
+  socketClosed(): void {}
   requestEnded(method: string, route: string, status: number, seconds: number): void {
     assert.ok(seconds >= 0 && seconds < 60);
     this.seen.push([method, route, status]);

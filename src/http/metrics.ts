@@ -10,6 +10,8 @@ export interface MetricsService {
   portBytesMoved(direction: "in" | "out", bytes: number): void;
   /** A request at a port's URL has begun the resume of its capsule. */
   portWoke(): void;
+  /** A WebSocket of the API was closed, by either side. */
+  socketClosed(code: number): void;
   /** All metrics in the format of `contentType`. */
   text(): Promise<string>;
   contentType: string;

@@ -28,11 +28,16 @@ async function exposed(): Promise<string[]> {
     state: () => health.state(),
     vmMemory: async () => ({ vms: 0, rssBytes: 0, pssBytes: 0 }),
     spareBytes: () => -1,
+    diskSpareBytes: () => -1,
     lostFolders: () => 1,
     adopting: () => 0,
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   metrics.statusReached("error");
+  metrics.createBegan(true);
+  metrics.created(0.1);
+  metrics.execStarted()();
+  metrics.socketClosed(1000);
   metrics.network.counted({ connections: 1, denied: 1, failed: 1, bytesOut: 1, bytesIn: 1 });
   metrics.pausedUnderPressure("done");
   metrics.requestEnded("GET", "/v1/capsules", 200, 0.1);
@@ -88,7 +93,7 @@ test("each metric and label of the board exists, and its panels do not overlap",
 });
 
 test("each rule has a severity, a sentence and a remedy, and settings that exist", () => {
-  assert.equal(expressions.length, 8);
+  assert.equal(expressions.length, 9);
   for (const part of ["alert", "expr", "labels", "summary", "remedy"])
     assert.equal(rules.match(new RegExp(`\\b${part}: \\S`, "g"))?.length, expressions.length, part);
   for (const [name] of rules.matchAll(/CAPSULE_[A-Z_]+/g)) assert.ok(configHelp().includes(name), name);
@@ -116,6 +121,8 @@ const cases: Case[] = [
   ["CapsuleEventLoopSlow", 'nodejs_eventloop_lag_p99_seconds{job="capsule"}', "0.01x9 0.5x8 0.01x20", [16]],
   ["CapsuleEventLoopSlow", 'nodejs_eventloop_lag_p99_seconds{job="capsule"}', "0.09x40", []],
   ["CapsuleMemoryShort", "capsule_host_memory_spare_bytes", "5x9 -5x3 5x20", [12]],
+  ["CapsuleDiskShort", "capsule_disk_spare_bytes", "5x9 -5x3 5x20", [12]],
+  ["CapsuleDiskShort", "capsule_disk_spare_bytes", "5x9 -5x1 5x20", []],
   ["CapsulePressurePauses", 'capsule_memory_pressure_pauses_total{outcome="done"}', "_x10 1x20", [10, 12, 16]],
   ["CapsulePressurePauses", 'capsule_memory_pressure_pauses_total{outcome="ended"}', "1x10 2x20", [1, 12, 16, 20]],
   ["CapsuleRelayDown", "capsule_network_relay_up", "1x9 0x3 1x20", [12]],

@@ -11,6 +11,7 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
     state: () => health.state(),
     vmMemory,
     spareBytes: () => -400,
+    diskSpareBytes: () => -500,
     lostFolders: () => 2,
     adopting: () => 3,
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
@@ -25,7 +26,14 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
 }
 
 const observed = (metrics: Metrics, host = new FakeHost()) =>
-  fakeService({ host, observers: { observe: metrics.observe, observeExec: () => metrics.execStarted() } });
+  fakeService({
+    host,
+    observers: {
+      ...{ observe: metrics.observe, observeExec: () => metrics.execStarted() },
+      onCreateBegan: (isWarm) => metrics.createBegan(isWarm),
+      onCreated: (seconds) => metrics.created(seconds),
+    },
+  });
 
 test("operations on VMs are counted by outcome", async () => {
   const { metrics, metric } = fresh();
@@ -56,6 +64,26 @@ test("commands are counted while they run and after", async () => {
   assert.equal(service.activity.isBusy(id), false);
   assert.equal(await metric("capsule_execs_running"), 0);
   assert.equal(await metric("capsule_execs_total"), 2);
+  assert.equal(await metric("capsule_exec_duration_seconds_count"), 2);
+});
+
+test("creates are counted by whether a warm capsule was ready, and measured until they run", async () => {
+  const { metrics, metric } = fresh();
+  const host = new FakeHost();
+  const service = observed(metrics, host);
+  await running(service);
+  host.ahead.push("cl-warm");
+  await running(service);
+  const counts = ["hit", "miss"].map((warm) => metric(`capsule_creates_total{warm="${warm}"}`));
+  assert.deepEqual(await Promise.all(counts), [1, 1]);
+  assert.equal(await metric("capsule_create_duration_seconds_count"), 2);
+});
+
+test("closed WebSockets are counted by the codes of the API, and all codes of clients together", async () => {
+  const { metrics, metric } = fresh();
+  for (const code of [1000, 4401, 4401, 3000, 4999]) metrics.socketClosed(code);
+  const counts = ["1000", "4401", "other", "3000"].map((code) => metric(`capsule_socket_closes_total{code="${code}"}`));
+  assert.deepEqual(await Promise.all(counts), [1, 2, 2, undefined]);
 });
 
 test("requests at ports' URLs are counted by class of status, with their bytes and wakes", async () => {
@@ -108,6 +136,7 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
   metrics.pausedUnderPressure("done");
   assert.equal(await metric("capsule_host_memory_spare_bytes"), -400);
   assert.equal(await metric("capsule_lost_folders"), 2);
+  assert.equal(await metric("capsule_disk_spare_bytes"), -500);
   assert.equal(await metric("capsule_capsules_adopting"), 3);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);

@@ -5,11 +5,11 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { Observe, Operation } from "../capsules/transitions.ts";
 import type { ServiceState } from "../wire/health.ts";
+import { closeLabel, createMetrics, execTimes, operationBuckets, portCounters, socketCloses } from "./event-metrics.ts";
 import { NetworkMetrics, type RelayReport } from "./network-metrics.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
-const operationBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
 /** Resolution of the event loop's delay. A finer one wakes an idle server more often. */
 const loopPrecisionMs = 50;
 
@@ -18,6 +18,8 @@ export interface MetricsSources {
   vmMemory: () => Promise<VmMemory>;
   /** Memory available beyond the reserve. */
   spareBytes: () => number;
+  /** Space on the data folder's disk beyond the reserve. */
+  diskSpareBytes: () => number;
   /** Folders in lost+found. */
   lostFolders: () => number;
   /** Running capsules whose guest is not adopted yet. */
@@ -33,8 +35,11 @@ export class Metrics {
   readonly #operations: Histogram;
   readonly #statuses: Counter;
   readonly #pressurePauses: Counter;
-  readonly #ports: PortCounters;
+  readonly #ports: ReturnType<typeof portCounters>;
   readonly #execs = { started: 0, running: 0 };
+  readonly #execTimes: Histogram;
+  readonly #creates: ReturnType<typeof createMetrics>;
+  readonly #socketCloses: Counter;
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
@@ -67,6 +72,10 @@ export class Metrics {
     });
     this.#ports = portCounters(registers);
     registerExecs(this.#execs, registers);
+    this.#execTimes = execTimes(registers);
+    this.#creates = createMetrics(registers);
+    this.#socketCloses = socketCloses(registers);
+    registerSpareDisk(sources.diskSpareBytes, registers);
     registerHealth(sources.state, registers);
     registerWarmPools(sources.state, registers);
     registerVmMemory(sources.vmMemory, registers);
@@ -100,7 +109,26 @@ export class Metrics {
   execStarted(): () => void {
     this.#execs.started++;
     this.#execs.running++;
-    return () => void this.#execs.running--;
+    const end = this.#execTimes.startTimer();
+    return () => {
+      this.#execs.running--;
+      end();
+    };
+  }
+
+  /** A create was admitted; whether a warm capsule was ready for it. */
+  createBegan(isWarm: boolean): void {
+    this.#creates.begun.inc({ warm: isWarm ? "hit" : "miss" });
+  }
+
+  /** A new capsule runs. */
+  created(seconds: number): void {
+    this.#creates.took.observe(seconds);
+  }
+
+  /** A WebSocket of the API was closed, by either side. */
+  socketClosed(code: number): void {
+    this.#socketCloses.inc({ code: closeLabel(code) });
   }
 
   statusReached(status: string): void {
@@ -132,30 +160,6 @@ export class Metrics {
   text(): Promise<string> {
     return this.#registry.metrics();
   }
-}
-
-type PortCounters = ReturnType<typeof portCounters>;
-
-function portCounters(registers: Registry[]) {
-  return {
-    requests: new Counter({
-      name: "capsule_network_port_requests_total",
-      help: "Requests at the URLs of ports by class of status; none: the client was gone before an answer.",
-      labelNames: ["status"],
-      registers,
-    }),
-    bytes: new Counter({
-      name: "capsule_network_port_bytes_total",
-      help: "Bytes of bodies and upgraded connections at the URLs of ports; in: to the capsule.",
-      labelNames: ["direction"],
-      registers,
-    }),
-    wakes: new Counter({
-      name: "capsule_network_wakes_total",
-      help: "Resumes begun by requests at the URLs of ports.",
-      registers,
-    }),
-  };
 }
 
 function registerExecs(execs: Readonly<{ started: number; running: number }>, registers: Registry[]): void {
@@ -240,6 +244,11 @@ function registerVmMemory(sample: () => Promise<VmMemory>, registers: Registry[]
 function registerSpareMemory(spareBytes: () => number, registers: Registry[]): void {
   const help = "Memory of the host available beyond the reserve; below 0 capsules are paused.";
   registerGauge("capsule_host_memory_spare_bytes", help, spareBytes, registers);
+}
+
+function registerSpareDisk(spareBytes: () => number, registers: Registry[]): void {
+  const help = "Space on the data folder's disk beyond the reserve and what is promised; below 0 creates are refused.";
+  registerGauge("capsule_disk_spare_bytes", help, spareBytes, registers);
 }
 
 function registerLostFolders(count: () => number, registers: Registry[]): void {

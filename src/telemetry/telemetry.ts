@@ -14,6 +14,8 @@ export interface TelemetryOptions {
   state: () => ServiceState;
   /** Memory available beyond the reserve. */
   spareBytes: () => number;
+  /** Space on the data folder's disk beyond the reserve. */
+  diskSpareBytes: () => number;
   /** Folders in lost+found. */
   lostFolders: () => number;
   /** Running capsules whose guest is not adopted yet. */

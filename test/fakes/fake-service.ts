@@ -18,6 +18,8 @@ const unobserved: Observers = {
   observe: (_operation, _id, work) => work(),
   observeExec: () => () => {},
   onStatus() {},
+  onCreateBegan() {},
+  onCreated() {},
   onMemoryPause() {},
 };
 const silent: Log = { info() {}, warn() {}, error() {} };

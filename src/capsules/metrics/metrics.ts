@@ -29,6 +29,8 @@ export interface MetricsOptions {
   runs: Runs;
   clock: Clock;
   log: Log;
+  /** Called when a new capsule runs. */
+  onCreated?: (seconds: number) => void;
 }
 
 export class Metrics implements RunPolicy {
@@ -125,7 +127,10 @@ export class Metrics implements RunPolicy {
       this.#team(teamId).created();
     } else if (createdAt !== undefined && row.status !== "starting") {
       this.#creates.delete(id);
-      if (row.status === "running") this.#team(teamId).took(clock.ticks() - createdAt);
+      if (row.status !== "running") return;
+      const tookMs = clock.ticks() - createdAt;
+      this.#team(teamId).took(tookMs);
+      this.#options.onCreated?.(tookMs / 1_000);
     }
   }
 

@@ -10,6 +10,7 @@ class Counted {
   readonly statuses: (number | undefined)[] = [];
   readonly bytes = { in: 0, out: 0 };
   wakes = 0;
+  socketClosed(): void {}
   requestEnded(): void {}
   portRequestEnded(status: number | undefined): void {
     this.statuses.push(status);

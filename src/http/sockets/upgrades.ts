@@ -40,6 +40,8 @@ export function socketMessages(client: TSchema | undefined, server: TSchema) {
 interface SocketBounds {
   turns: TeamTurns;
   received: ReceiveBudget;
+  /** Called with the close code of each. */
+  onClosed: (code: number) => void;
 }
 
 export class Sockets {
@@ -47,16 +49,22 @@ export class Sockets {
   readonly #limits: Limits;
   readonly #turns: TeamTurns;
   readonly #received: ReceiveBudget;
+  readonly #onClosed: SocketBounds["onClosed"];
   readonly #messageTurns = new MessageTurns();
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
   readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
 
-  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits, { turns, received }: SocketBounds) {
+  constructor(
+    services: Pick<Services, "capsules" | "teams">,
+    limits: Limits,
+    { turns, received, onClosed }: SocketBounds,
+  ) {
     this.#services = services;
     this.#limits = limits;
     this.#turns = turns;
     this.#received = received;
+    this.#onClosed = onClosed;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: true,
@@ -151,6 +159,7 @@ export class Sockets {
     log.info({ path, team: identity.team, key: identity.keyId }, "socket opened");
     accepted.once("close", (code: number) => {
       this.#connections.delete(connection);
+      this.#onClosed(code);
       for (const unsubscribe of unsubscribes) unsubscribe();
       log.info({ path, code, durationMs: Math.round(performance.now() - openedAt) }, "socket closed");
     });
