@@ -301,6 +301,6 @@ test("CHANGELOG.md names settings, commands and options that exist, and has its 
     assert.deepEqual(release.match(/^### .*$/gm), ["### Breaking", "### Added", "### Changed", "### Fixed"]);
     const [, first, ...lines] = release.split("\n").filter(Boolean);
     assert.match(first!, /^\*\*Before you upgrade\*\*/);
-    for (const line of lines) assert.match(line, /^(- |### )/, "a change is one line, under one of the four heads");
+    for (const line of lines) assert.match(line, /^(- |#{3,4} )/, "a change is one line, under one of the four heads");
   }
 });
