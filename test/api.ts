@@ -9,9 +9,11 @@ import type { Status } from "../src/capsules/lifecycle.ts";
 import { loadConfig } from "../src/config.ts";
 import { TeamRows } from "../src/db/team-rows.ts";
 import { buildServer, type ServerOptions } from "../src/http/app.ts";
+import type { Forwarding } from "../src/http/forwarding.ts";
 import type { App } from "../src/http/route.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import type { FakeAgent } from "./fakes/agent.ts";
+import { FakeCluster } from "./fakes/fake-cluster.ts";
 import { type FakeService, type FakeServiceOptions, fakeService } from "./fakes/fake-service.ts";
 import { Contract, type OpenApi } from "./openapi-contract.ts";
 import { waitFor } from "./wait-for.ts";
@@ -41,7 +43,10 @@ export interface Reply {
 export class Api {
   readonly service: FakeService;
   readonly log: string[] = [];
+  /** The server of the host that holds the capsules, or, with CAPSULE_TEST_HOP, of one that passes requests on to it. */
   readonly app: App;
+  /** The server of the host that holds the capsules. */
+  readonly holder: App;
   readonly limits: Limits;
   /** Requests that wait for a status. */
   waits = 0;
@@ -62,13 +67,26 @@ export class Api {
         this.waits--;
       }
     };
-    this.app = buildServer(this.service, {
-      limits: this.limits,
-      logger,
-      version: "0.0.0",
-      web: "/nowhere",
-      ...options,
-    });
+    const build = (of: FakeService, forwarding?: Forwarding) =>
+      buildServer(of, { limits: this.limits, logger, version: "0.0.0", web: "/nowhere", forwarding, ...options });
+    if (process.env.CAPSULE_TEST_HOP === undefined || options.forwarding !== undefined) {
+      this.app = this.holder = build(this.service);
+      return;
+    }
+    const other = fakeService({ clock: this.service.clock });
+    addKeys(other);
+    const cluster = new FakeCluster();
+    const [near, far] = [cluster.join("near", () => other.store), cluster.join("far", () => this.service.store)];
+    this.app = build(other, near.forwarder);
+    this.holder = build(this.service, far.forwarder);
+    void far.open();
+    this.app.addHook("onClose", () => this.holder.close());
+  }
+
+  /** A request that names no capsule goes to the host that has them. */
+  #appOf(method: Method, url: string): App {
+    const isOfCapsule = url.startsWith("/v1/capsules/") || (method === "POST" && url.startsWith("/v1/snapshots"));
+    return isOfCapsule || url.startsWith("/v1/ws-tickets") ? this.app : this.holder;
   }
 
   async document(): Promise<OpenApi> {
@@ -78,7 +96,7 @@ export class Api {
   async call(method: Method, url: string, { key = keys.red, json, body, headers = {} }: Call = {}): Promise<Reply> {
     this.#contract ??= new Contract(await this.document());
     const payload = json === undefined ? body : JSON.stringify(json);
-    const response = await this.app.inject({
+    const response = await this.#appOf(method, url).inject({
       method,
       url,
       headers: {

@@ -1,7 +1,6 @@
 /**
  * Builds the HTTP server: request → gate → route → service → response. The caller starts and stops it.
  */
-import { randomBytes } from "node:crypto";
 import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest, LogController } from "fastify";
@@ -27,6 +26,7 @@ import { CapsuleBodies } from "./capsule-bodies.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
+import type { Forwarding } from "./forwarding.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { gzipStreamsMax } from "./gzip.ts";
 import { answerRepeats } from "./idempotency.ts";
@@ -36,12 +36,14 @@ import { ListAnswers } from "./list-answers.ts";
 import { logResponses } from "./log.ts";
 import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
+import { nameCallers, type Upgrades } from "./pass-on.ts";
 import { handleOneByOne } from "./pipelining.ts";
 import { PortHosts } from "./ports/port-hosts.ts";
 import { isSplicable, PortProxy, type PortProxyOptions } from "./ports/port-proxy.ts";
 import { PortReports } from "./ports/port-reports.ts";
 import { parseQuery } from "./query.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
+import { newRequestId } from "./request-id.ts";
 import type { App } from "./route.ts";
 import type { RouteContext } from "./section.ts";
 import { registerSections } from "./sections.ts";
@@ -81,10 +83,11 @@ export interface ServerOptions {
   stallMs?: number;
   /** Bytes that clients have sent in part. */
   received?: ReceiveBudget;
+  /** The way to other hosts; undefined: there are none. */
+  forwarding?: Forwarding | undefined;
 }
 
 const headersMaxBytes = 16 * 1024;
-const requestIdBytes = 16;
 const defaultKeepAliveMs = 3_660_000;
 const defaultPort = 8_080;
 const defaultStallMs = 120_000;
@@ -125,10 +128,13 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const { limits, logger, version, metrics, tracing, certificate } = options;
+  const { limits, logger, version, metrics, tracing, certificate, forwarding } = options;
   const [tickets, connections] = [OneTimeTokens.socketTickets(), connectionLimit(options)];
   const signedUrls = new SignedUrls(services);
-  const authentication = new Authentication({ teams: services.teams, tickets, signedUrls, connections }, limits);
+  const authentication = new Authentication(
+    { teams: services.teams, tickets, signedUrls, connections, forwarding },
+    limits,
+  );
   const [inFlight, cors] = [new InFlightLimiter(limits.requests_max), new Cors(options.corsOrigins ?? [])];
   const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
@@ -139,10 +145,11 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const received = options.received ?? new ReceiveBudget();
   const [chunkTurns, ports] = [new ChunkTurns(), new PortPlaces(limits)];
   const hosts = new PortHosts(portDomainOf(options));
+  const upgrades: Upgrades = new WeakMap();
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
-    genReqId: () => randomBytes(requestIdBytes).toString("hex"),
+    genReqId: (raw) => forwarding?.callerOf(raw)?.requestId ?? newRequestId(),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
     keepAliveTimeout: connections.keylessKeepAliveMs,
@@ -158,17 +165,19 @@ export function buildServer(services: Services, options: ServerOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   const proxy = portProxy(app, services, options, {
-    ...{ authentication, connections, hosts, places: ports, turns, chunkTurns, refusedBodies },
+    ...{ authentication, connections, hosts, places: ports, turns, chunkTurns, refusedBodies, forwarding },
   });
-  boundConnections(app, connections, options);
+  boundConnections(app, connections, options, chunkTurns);
   logResponses(app, logger);
+  if (forwarding !== undefined) nameCallers(app, forwarding);
   app.addHook("onRequest", (request, reply, done) => {
     watchBody(request, reply);
     done();
   });
   countRequests(app, services.capsules, metrics?.service);
   if (tracing !== undefined) traceRequests(app, tracing);
-  guardRoutes(app, { services, authentication, inFlight, cors, turns, hosts, hasTls: certificate !== undefined });
+  const checks = { services, authentication, inFlight, cors, turns, hosts, hasTls: certificate !== undefined };
+  guardRoutes(app, { ...checks, forwarding, upgrades });
   app.setErrorHandler((error, request, reply) =>
     sendError(currentRefusal(error, request, services.capsules), request, reply),
   );
@@ -182,7 +191,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
   const access = { authentication, tickets, signedUrls, inFlight, connections, turns, answerTurns, received };
-  registerRoutes(app, services, options, { ...access, chunkTurns, ports, proxy });
+  registerRoutes(app, services, options, { ...access, chunkTurns, ports, proxy, upgrades });
   return app;
 }
 
@@ -190,7 +199,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
 function boundConnections(
   app: App,
   connections: ConnectionLimit,
-  { drainMs = 10_000, stallMs = defaultStallMs }: ServerOptions,
+  { drainMs = 10_000, stallMs = defaultStallMs, forwarding }: ServerOptions,
+  chunkTurns: ChunkTurns,
 ): void {
   connections.attachTo(app.server);
   deferContinue(app.server);
@@ -200,9 +210,25 @@ function boundConnections(
   });
   closeSlowReaders(app.server, stallMs);
   handleOneByOne(app.server);
+  forwarding?.attachTo({
+    ...{ server: app.server, chunkTurns, stallMs, drainMs },
+    onClose: (close) =>
+      app.addHook("preClose", (done) => {
+        close();
+        done();
+      }),
+  });
 }
 
-type ProxyParts = "authentication" | "connections" | "hosts" | "places" | "turns" | "chunkTurns" | "refusedBodies";
+type ProxyParts =
+  | "forwarding"
+  | "authentication"
+  | "connections"
+  | "hosts"
+  | "places"
+  | "turns"
+  | "chunkTurns"
+  | "refusedBodies";
 
 /** Before all routes. */
 function portProxy(
@@ -255,6 +281,7 @@ interface Access extends Pick<RouteContext, Shared> {
   connections: ConnectionLimit;
   received: ReceiveBudget;
   proxy: PortProxy;
+  upgrades: Upgrades;
 }
 
 /** Call when all hooks are added. */
@@ -262,14 +289,14 @@ function registerRoutes(
   app: App,
   services: Services,
   options: ServerOptions,
-  { connections, received, proxy, ...access }: Access,
+  { connections, received, proxy, upgrades, ...access }: Access,
 ): void {
   const { limits, metrics, web, certificate, portDomain = { host: "localhost" } } = options;
   const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
   const onClosed = (code: number) => metrics?.service.socketClosed(code);
-  const sockets = new Sockets(services, limits, { turns: access.turns, received, onClosed });
+  const sockets = new Sockets(services, limits, { turns: access.turns, received, upgrades, onClosed });
   sockets.attachTo(app, proxy);
   registerSections(app, {
     ...access,

@@ -76,6 +76,11 @@ export function leaveOut(request: FastifyRequest): void {
   recorded.add(request);
 }
 
+/** As if `leaveOut` had not been called. */
+export function takeIn(request: FastifyRequest): void {
+  recorded.delete(request);
+}
+
 const recorded = new WeakSet<FastifyRequest>();
 /** Requests that were permitted and whole, so that their handlers have begun. */
 const begun = new WeakSet<FastifyRequest>();

@@ -14,11 +14,12 @@ import type { InFlightLimiter } from "./access/in-flight.ts";
 import { ownerOf, type TeamTurns } from "./access/team-turns.ts";
 import { goneWhile } from "./client-gone.ts";
 import { sendError } from "./errors.ts";
+import { type PassingOn, passOnByBody, passOnOf } from "./pass-on.ts";
 import type { PortHosts } from "./ports/port-hosts.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
 
-export interface Gate {
+export interface Gate extends PassingOn {
   services: Services;
   authentication: Authentication;
   inFlight: InFlightLimiter;
@@ -33,22 +34,42 @@ type Answer = () => void;
 
 type Done = (refusal?: Error) => void;
 
+type Admit = (request: FastifyRequest, reply: FastifyReply, done: Done) => Answer | undefined;
+
+type Check = (request: FastifyRequest, reply: FastifyReply, done: Done, admit: Admit) => void;
+
 const hstsMaxAgeSec = 15_768_000; // half a year
 
 /**
  * Refusals take turns of the event loop as handlers do, since many connections may send requests that are refused. Call before the
  * routes are declared.
  */
-export function guardRoutes(app: App, { services, authentication, inFlight, cors, turns, hosts, hasTls }: Gate): void {
+export function guardRoutes(app: App, gate: Gate): void {
+  const { services, authentication, inFlight, cors, turns, hosts, hasTls } = gate;
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
-  const admit = (request: FastifyRequest, reply: FastifyReply, done: Done): Answer | undefined => {
+  const check: Check = (request, reply, done, admit) => {
+    let answer: Answer | undefined;
+    try {
+      answer = admit(request, reply, done);
+    } catch (refusal) {
+      answer = () => done(refusal as Error);
+    }
+    if (answer === undefined) done();
+    else turns.enter(ownerOf(request), reply.raw, answer);
+  };
+  const admit: Admit = (request, reply, done) => {
     requireClearHost(request, hosts);
     if (cors.isPreflight(request)) {
       authentication.admitAnonymous(request);
       return () => cors.answerPreflight(reply);
     }
+    // The holder alone can check a signature.
+    const isSigned = request.routeOptions.config.signed === true;
+    return isSigned ? atHolder(gate, check, admitKey)(request, reply, done) : admitKey(request, reply, done);
+  };
+  const admitKey: Admit = (request, reply, done) => {
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = authentication.identify(request);
@@ -59,10 +80,13 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
       authentication.admitAnonymous(request);
     }
     if (request.is404) return answerUnrouted(request, reply, paths);
-    if (config.action === undefined) return undefined;
+    return config.action === undefined ? undefined : atHolder(gate, check, admitCapsule)(request, reply, done);
+  };
+  const admitCapsule: Admit = (request, reply, done) => {
+    const { config } = request.routeOptions;
     const { id } = request.params as { id: string };
     const mayResume = !(config.mayDeclineResume && (request.query as { resume?: unknown }).resume === "false");
-    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action, mayResume);
+    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action!, mayResume);
     if (untilResumed === undefined) return undefined;
     return () =>
       goneWhile(request, reply, untilResumed)
@@ -75,15 +99,22 @@ export function guardRoutes(app: App, { services, authentication, inFlight, cors
   app.addHook("onRequest", (request, reply, done) => {
     addCommonHeaders(request, reply, hasTls);
     cors.addHeaders(request, reply);
-    let answer: Answer | undefined;
-    try {
-      answer = admit(request, reply, done);
-    } catch (refusal) {
-      answer = () => done(refusal as Error);
-    }
-    if (answer === undefined) done();
-    else turns.enter(ownerOf(request), reply.raw, answer);
+    check(request, reply, done, admit);
   });
+  if (gate.forwarding !== undefined) passOnByBody(app, gate);
+}
+
+/** These checks on a capsule that this host holds, or that none does; otherwise the request is passed on. */
+function atHolder(passingOn: PassingOn, check: Check, admit: Admit): Admit {
+  return (request, reply, done) => {
+    const { id: key } = request.params as { id: string };
+    const goOn = (refusal?: Error) =>
+      check(request, reply, done, (...asked) => {
+        if (refusal !== undefined) throw refusal;
+        return admit(...asked);
+      });
+    return passOnOf(request, reply, { key }, { ...passingOn, goOn }) ?? admit(request, reply, done);
+  };
 }
 
 /** The key and the capsule of a request that has waited may have gone meanwhile. */

@@ -6,6 +6,7 @@ import type { FastifyRequest } from "fastify";
 import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
+import type { Forwarding } from "../forwarding.ts";
 import type { TeamsService } from "../services.ts";
 import type { ConnectionLimit } from "./connection-limit.ts";
 import { NetworkLimiter } from "./network-limiter.ts";
@@ -29,6 +30,8 @@ export interface AuthenticationOptions {
   signedUrls: SignedUrls;
   /** Is told of each request with a valid key. */
   connections: Pick<ConnectionLimit, "authenticated">;
+  /** Knows the requests whose key another host has checked; undefined: there is no other host. */
+  forwarding: Pick<Forwarding, "callerOf"> | undefined;
 }
 
 /** X-API-Key counts where both headers are sent. Another scheme of Authorization, a proxy's for example, is no key. */
@@ -43,6 +46,7 @@ export class Authentication {
   readonly #tickets: OneTimeTokens;
   readonly #signedUrls: SignedUrls;
   readonly #connections: AuthenticationOptions["connections"];
+  readonly #forwarding: AuthenticationOptions["forwarding"];
   readonly #perKey: RateLimiter;
   readonly #perTeam: RateLimiter;
   /** Keys and sign-in links that are made, per team. */
@@ -52,8 +56,9 @@ export class Authentication {
   /** Requests to open routes, per network. */
   readonly #anonymous: NetworkLimiter;
 
-  constructor({ teams, tickets, signedUrls, connections }: AuthenticationOptions, limits: Limits) {
+  constructor({ teams, tickets, signedUrls, connections, forwarding }: AuthenticationOptions, limits: Limits) {
     this.#teams = teams;
+    this.#forwarding = forwarding;
     this.#connections = connections;
     this.#tickets = tickets;
     this.#signedUrls = signedUrls;
@@ -70,7 +75,9 @@ export class Authentication {
    * quota_exceeded. A request with a valid key is not charged to its address, which clients may share.
    */
   identify(request: FastifyRequest): Identity {
-    const identity = request.routeOptions.config.signed === true ? this.#urlHolder(request) : this.#keyHolder(request);
+    const known = this.#forwarding?.callerOf(request.raw)?.identity;
+    const identity =
+      known ?? (request.routeOptions.config.signed === true ? this.#urlHolder(request) : this.#keyHolder(request));
     this.#connections.authenticated(request.raw, identity.teamId);
     this.admitKey(identity);
     return identity;

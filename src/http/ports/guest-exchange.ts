@@ -71,9 +71,8 @@ export class GuestExchange {
 
   #send(): GuestRequest {
     const { grant, hasTls, hasProxy } = this.#options;
-    const { request, response, upgrade, head, host, address, body } = this.#visit;
+    const { request, response, upgrade, head, host, address, body, remote } = this.#visit;
     const { path, headers } = withoutCredentials(head, grant.hidesAuthorization);
-    const remote = request.socket.remoteAddress?.replace(/^::ffff:(?=[0-9.]+$)/, "") ?? "";
     const forwarding = {
       ...{ remote, host, proto: hasTls ? ("https" as const) : ("http" as const) },
       isAppended: hasProxy && isLoopback(remote),

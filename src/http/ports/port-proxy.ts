@@ -14,10 +14,12 @@ import { type TeamTurns, turnOwner } from "../access/team-turns.ts";
 import { dialled } from "../dialled.ts";
 import { toCapsuleError } from "../errors.ts";
 import { noteExpectation } from "../expect-continue.ts";
+import type { Forwarding, PassOn } from "../forwarding.ts";
 import { refusalNow } from "../gate.ts";
 import { announcesBody } from "../json-body.ts";
 import { describeError } from "../log.ts";
 import type { RefusedBodies } from "../refused-bodies.ts";
+import { newRequestId } from "../request-id.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { clientAddress } from "./client-address.ts";
@@ -47,6 +49,8 @@ export interface PortProxyOptions {
   reports: PortReports;
   log: App["log"];
   publicWakesMax: number;
+  /** The way to other hosts; undefined: there are none. */
+  forwarding?: Forwarding | undefined;
 }
 
 type Refusable = Pick<PortVisit, "request" | "response">;
@@ -92,12 +96,42 @@ export class PortProxy {
       this.#keep(upgrade);
       noteExpectation(request, response);
     }
-    const ip = clientAddress(request, this.#options.hasProxy);
+    const { forwarding, hasProxy } = this.#options;
+    const caller = forwarding?.callerOf(request);
+    const ip = caller?.address ?? clientAddress(request, hasProxy);
     if (announcesBody(request) && upgrade === undefined)
       this.#options.refusedBodies.watch(request, response, networkOf(ip), 0);
-    if (destination.kind === "nothing") this.#refuseNowhere({ request, response }, ip);
-    else this.#enter(new PortVisit({ request, response, upgrade }, { ...destination, ip }));
+    if (destination.kind === "nothing") {
+      this.#refuseNowhere({ request, response }, ip);
+      return true;
+    }
+    const remote = (caller?.remote ?? request.socket.remoteAddress ?? "").replace(/^::ffff:(?=[0-9.]+$)/, "");
+    const enter = () => this.#enter(new PortVisit({ request, response, upgrade }, { ...destination, ip, remote }));
+    const passOn = forwarding?.elsewhere(request, undefined, destination.address.id);
+    if (passOn === undefined) enter();
+    else this.#passOn(passOn, { request, response, upgrade }, { ip, remote, id: destination.address.id }, enter);
     return true;
+  }
+
+  /** The holder checks the credentials. `enter`: where no host has the capsule. */
+  #passOn(
+    passOn: PassOn,
+    { request, response, upgrade }: Pick<PortVisit, "request" | "response" | "upgrade">,
+    { ip, remote, id }: { ip: string; remote: string; id: string },
+    enter: () => void,
+  ): void {
+    const caller = { identity: undefined, address: ip, remote, requestId: newRequestId() };
+    const owner = turnOwner(undefined, ip);
+    this.#options.turns.enter(owner, response, () => {
+      passOn({ request, response, upgrade, caller, team: id, onAnswer: () => {} }).then(
+        (isAnswered) => {
+          if (!isAnswered && !response.closed) enter();
+        },
+        (refusal: unknown) => {
+          if (!response.closed) sendPortError(toCapsuleError(refusal), request, response);
+        },
+      );
+    });
   }
 
   #keep({ socket }: Upgrade): void {

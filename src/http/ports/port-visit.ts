@@ -28,6 +28,8 @@ export class PortVisit {
   readonly head: Head;
   readonly credentials: Credentials;
   readonly ip: string;
+  /** The address of the client's connection. */
+  readonly remote: string;
   readonly startedMs = performance.now();
   /** Set once the request was let in. */
   grant: Grant | undefined;
@@ -41,7 +43,13 @@ export class PortVisit {
 
   constructor(
     { request, response, upgrade }: Pick<PortVisit, "request" | "response" | "upgrade">,
-    { address, host, path, ip }: { address: PortAddress; host: string; path: string; ip: string },
+    {
+      address,
+      host,
+      path,
+      ip,
+      remote,
+    }: { address: PortAddress; host: string; path: string; ip: string; remote: string },
   ) {
     this.request = request;
     this.response = response;
@@ -49,6 +57,7 @@ export class PortVisit {
     this.address = address;
     this.host = host;
     this.ip = ip;
+    this.remote = remote;
     this.head = { path, headers: request.rawHeaders };
     this.credentials = credentialsOf(this.head);
     response.once("close", () => {

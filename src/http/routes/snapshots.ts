@@ -51,6 +51,7 @@ function captureRoute(app: App, { services: { templates, capsules } }: RouteCont
     {
       config: {
         audit: { action: "template.create", durable: true },
+        capsuleField: "sandbox_id",
         idempotent: true,
         headers: ["Idempotent-Replayed"],
         refuses: [

@@ -15,7 +15,9 @@ import type { TeamTurns } from "../access/team-turns.ts";
 import { upgraded } from "../client-gone.ts";
 import { describeError } from "../log.ts";
 import { pendingResponse } from "../node-internals.ts";
+import type { Upgrades } from "../pass-on.ts";
 import type { PortProxy } from "../ports/port-proxy.ts";
+import type { Upgrade } from "../ports/port-visit.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
@@ -38,6 +40,7 @@ export function socketMessages(client: TSchema | undefined, server: TSchema) {
 }
 
 interface SocketBounds {
+  upgrades: Upgrades;
   turns: TeamTurns;
   received: ReceiveBudget;
   /** Called with the close code of each. */
@@ -52,19 +55,20 @@ export class Sockets {
   readonly #onClosed: SocketBounds["onClosed"];
   readonly #messageTurns = new MessageTurns();
   readonly #server: WebSocketServer;
-  readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
+  readonly #upgrades: Upgrades;
   readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
 
   constructor(
     services: Pick<Services, "capsules" | "teams">,
     limits: Limits,
-    { turns, received, onClosed }: SocketBounds,
+    { turns, received, upgrades, onClosed }: SocketBounds,
   ) {
     this.#services = services;
     this.#limits = limits;
     this.#turns = turns;
     this.#received = received;
     this.#onClosed = onClosed;
+    this.#upgrades = upgrades;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: true,
@@ -80,7 +84,7 @@ export class Sockets {
   attachTo(app: App, ports: Pick<PortProxy, "serve">): void {
     app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
       try {
-        this.#route(app, ports, request, { socket, head });
+        this.#route(app, ports, request, { socket, first: head });
       } catch (error) {
         // An error thrown by an event listener would end the process.
         socket.destroy();
@@ -90,12 +94,7 @@ export class Sockets {
     app.addHook("preClose", (done) => this.#stop(done));
   }
 
-  #route(
-    app: App,
-    ports: Pick<PortProxy, "serve">,
-    request: IncomingMessage,
-    { socket, head }: { socket: Socket; head: Buffer },
-  ): void {
+  #route(app: App, ports: Pick<PortProxy, "serve">, request: IncomingMessage, { socket, first }: Upgrade): void {
     socket.on("error", () => socket.destroy());
     if (pendingResponse(socket) !== undefined) {
       socket.destroy(); // pipelined behind another request
@@ -105,8 +104,8 @@ export class Sockets {
     response.shouldKeepAlive = false;
     response.assignSocket(socket);
     response.once("finish", () => socket.destroySoon());
-    if (ports.serve(request, response, { socket, first: head })) return;
-    this.#upgrades.set(request, { socket, head });
+    if (ports.serve(request, response, { socket, first })) return;
+    this.#upgrades.set(request, { socket, first });
     app.routing(request, response);
   }
 
@@ -127,14 +126,14 @@ export class Sockets {
   accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): Connection {
     const { raw, identity, log } = request;
     this.#requireQuota(identity.teamId, capsuleId); // again: other sockets may have opened since the check
-    const { socket, head } = this.#upgrades.get(raw)!;
+    const { socket, first } = this.#upgrades.get(raw)!;
     // Before the hijack, after which an error would be logged as the server's own.
     if (!socket.readable || !socket.writable) throw new CapsuleError("invalid_request", "the client has hung up");
     delete raw.headers["sec-websocket-protocol"]; // no subprotocol is supported
     reply.hijack();
     reply.raw.detachSocket(socket);
     let accepted: WebSocket | undefined;
-    this.#server.handleUpgrade(raw, socket, head, (webSocket) => {
+    this.#server.handleUpgrade(raw, socket, first, (webSocket) => {
       accepted = webSocket;
     });
     if (accepted === undefined) throw new Error("the WebSocket was not accepted");

@@ -1,0 +1,30 @@
+/** Where capsules are, for the HTTP server: those of this host by its own rows, all others as `Holders` says. */
+import type { CapsuleStore } from "../capsules/store.ts";
+import type { Place, Places } from "../http/forwarding.ts";
+import type { Holders } from "./holders.ts";
+
+export class PeerPlaces implements Places {
+  readonly #holders: Pick<Holders, "find" | "forget">;
+  readonly #store: Pick<CapsuleStore, "get" | "idNamed">;
+
+  constructor(holders: Pick<Holders, "find" | "forget">, store: Pick<CapsuleStore, "get" | "idNamed">) {
+    this.#holders = holders;
+    this.#store = store;
+  }
+
+  /** A capsule of another team is not here: a foreign id costs what an unknown one does. */
+  isHere(team: string | undefined, key: string): boolean {
+    const isId = team === undefined || key.startsWith("cl-");
+    const id = isId ? key : this.#store.idNamed(team, key);
+    const row = id === undefined ? undefined : this.#store.get(id);
+    return row !== undefined && (team === undefined || row.teamId === team);
+  }
+
+  find(team: string | undefined, key: string): Promise<Place> {
+    return this.#holders.find(team, key);
+  }
+
+  forget(team: string | undefined, key: string): void {
+    this.#holders.forget(team, key);
+  }
+}

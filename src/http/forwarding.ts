@@ -1,0 +1,102 @@
+/**
+ * The port through which requests reach the other hosts of a cluster. The HTTP server of a service on one host is given none, and loads
+ * nothing behind it (docs/adr/0115-pass-a-request-on-whole-to-its-holder.md).
+ */
+import type { Agent, IncomingMessage, Server, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import type { Identity } from "../teams/teams.ts";
+import type { ChunkTurns } from "./access/chunk-turns.ts";
+
+/** The client of a request, as the host that it came to has found it. */
+export interface Caller {
+  /** undefined: the holder checks the request's own credential. */
+  identity: Identity | undefined;
+  /** The address that limits count and that audit entries name. */
+  address: string;
+  /** The address of the client's connection, which a proxy in front may have made. */
+  remote: string;
+  requestId: string;
+}
+
+/** A request that another host has passed on. */
+export interface PeerCaller extends Caller {
+  /** The other host's name, by the key of its connection. */
+  host: string;
+}
+
+/** A request that may be passed on, and its answer. */
+export interface Exchange {
+  request: IncomingMessage;
+  response: ServerResponse;
+  /** The connection of a request that asks for an upgrade, with the bytes that came behind its head. */
+  upgrade: { socket: Socket; first: Buffer } | undefined;
+  /** The body, where it has been read already. */
+  body?: Buffer;
+  caller: Caller;
+  /** Whose turns the bytes take. */
+  team: string;
+  /** Called before the first byte of the answer: from then on nobody else may write to the response. */
+  onAnswer: () => void;
+}
+
+/**
+ * Resolves with true when the answer, or the upgraded connection, is over; with false when no other host holds the capsule. Rejects
+ * with "unavailable" while the response is untouched, and the request was certainly not carried out.
+ */
+export type PassOn = (exchange: Exchange) => Promise<boolean>;
+
+export interface ForwardingParts {
+  server: Server;
+  chunkTurns: ChunkTurns;
+  /** Time without progress after which a peer that does not read its answer is disconnected. */
+  stallMs: number;
+  /** Time for requests in progress to end when the server closes. */
+  drainMs: number;
+  /** Registers what is done when the server begins to close. */
+  onClose: (close: () => void) => void;
+}
+
+export interface Forwarding {
+  /** Call when all listeners of the server are added. */
+  attachTo(parts: ForwardingParts): void;
+  /** undefined: the request is a client's own. */
+  callerOf(request: IncomingMessage): PeerCaller | undefined;
+  /**
+   * undefined, in the same turn and without a statement: this host holds the capsule. `team` undefined: `key` is an id, and the capsule
+   * may be any team's. A request of another host is answered with 421 by what this returns.
+   */
+  elsewhere(request: IncomingMessage, team: string | undefined, key: string): PassOn | undefined;
+}
+
+/** Where a capsule is; as `Holder` of the cluster. */
+export type Place =
+  | { at: "here" }
+  | { at: "host"; host: string }
+  | { at: "nowhere" }
+  | { at: "unavailable"; host?: string };
+
+export interface Places {
+  /** Whether this host holds the capsule; no statement. */
+  isHere(team: string | undefined, key: string): boolean;
+  find(team: string | undefined, key: string): Promise<Place>;
+  forget(team: string | undefined, key: string): void;
+}
+
+export interface Link {
+  /** Makes connections to the host; its errors before one stands are `NotConnected`. */
+  agent: Agent;
+  release(): void;
+}
+
+/** The connections to the other hosts. */
+export interface Links {
+  /** A place for one request. Throws CapsuleError("unavailable"): the host is unknown, has expired, or all places are taken. */
+  take(host: string, team: string): Link;
+  isUp(host: string): boolean;
+  /** Whether the host answers a handshake now, although it counts as expired. */
+  probe(host: string): Promise<boolean>;
+  close(): void;
+}
+
+/** No byte of the request was sent. */
+export class NotConnected extends Error {}

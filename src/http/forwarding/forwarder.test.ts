@@ -1,0 +1,347 @@
+/** Two HTTP servers over fake hosts, of which one holds the capsules and the other passes requests on. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { Agent, type IncomingMessage, request as send } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, before, describe, test } from "node:test";
+import { WebSocket } from "ws";
+import { Api, keys } from "../../../test/api.ts";
+import { FakeCluster } from "../../../test/fakes/fake-cluster.ts";
+import { TcpLink } from "../../../test/fakes/tcp-link.ts";
+import { GuestServer } from "../../../test/port-urls.ts";
+import { waitFor, within } from "../../../test/wait-for.ts";
+
+const cluster = new FakeCluster();
+const onA = cluster.join("a", () => a.service.store);
+const onB = cluster.join("b", () => b.service.store);
+const a: Api = new Api({}, { forwarding: onA.forwarder });
+const b: Api = new Api({}, { forwarding: onB.forwarder });
+let portA = 0;
+let portB = 0;
+let link: TcpLink;
+const kept = new Agent({ keepAlive: true });
+
+before(async () => {
+  portA = await listening(a);
+  portB = await listening(b);
+  await Promise.all([onA.open(), onB.open()]);
+  link = await TcpLink.to(cluster.ports.get("a") as number);
+  cluster.ports.set("a", link.port);
+});
+
+after(async () => {
+  kept.destroy();
+  await Promise.all([a.app.close(), b.app.close()]);
+  await link[Symbol.asyncDispose]();
+});
+
+async function listening({ app }: Api): Promise<number> {
+  await app.listen({ host: "127.0.0.1", port: 0 });
+  return (app.server.address() as AddressInfo).port;
+}
+
+interface Asked {
+  method?: string;
+  key?: string | null;
+  headers?: Record<string, string>;
+  body?: string | Buffer;
+  /** Default: a connection of its own, which the request closes. */
+  agent?: Agent | undefined;
+}
+
+interface Answered {
+  status: number;
+  rawHeaders: string[];
+  body: string;
+}
+
+function ask(
+  port: number,
+  path: string,
+  { method = "GET", key = keys.red, headers = {}, body, agent }: Asked = {},
+): Promise<Answered> {
+  const { promise, resolve, reject } = Promise.withResolvers<Answered>();
+  const message = send({
+    ...{ port, path, method, agent: agent ?? false },
+    headers: { ...(key === null ? {} : { "x-api-key": key }), ...headers },
+  });
+  message.on("error", reject).on("response", (answer) => {
+    void collected(answer).then(
+      (text) => resolve({ status: answer.statusCode as number, rawHeaders: answer.rawHeaders, body: text }),
+      reject,
+    );
+  });
+  message.end(body);
+  return within(`${method} ${path} is answered`, promise);
+}
+
+async function collected(answer: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer) chunks.push(chunk);
+  return Buffer.concat(chunks).toString("latin1");
+}
+
+/** Without what differs between two answers of one host. */
+function comparable({ status, rawHeaders, body }: Answered) {
+  const headers = rawHeaders.map((value, at) =>
+    /^(x-request-id|date)$/i.test(rawHeaders[at - 1] ?? "") && at % 2 === 1 ? "…" : value,
+  );
+  return { status, headers, body: body.replace(/"duration_ms":\d+/, '"duration_ms":0') };
+}
+
+const json = { "content-type": "application/json" };
+
+describe("a request to a host that does not hold its capsule", () => {
+  test("gets the holder's answer: the same bytes and headers", async () => {
+    const id = await a.capsule();
+    const requests: [string, Asked][] = [
+      ["", {}],
+      ["", { method: "HEAD" }],
+      ["?wait=running", {}],
+      ["/exec", { method: "POST", headers: json, body: '{"cmd":"echo","args":["hi"]}' }],
+      ["/exec", { method: "POST", headers: json, body: '{"cmd":' }],
+      ["/exec", { method: "POST", headers: { ...json, "transfer-encoding": "chunked" }, body: '{"cmd":"echo"}' }],
+      ["/exec", { method: "POST", headers: { "content-type": "text/plain" }, body: "a" }],
+      ["/exec", { method: "POST", headers: { ...json, expect: "100-continue" }, body: '{"cmd":"echo"}' }],
+      ["", { method: "PATCH", headers: json, body: '{"labels":{"a":"b"},"odd":1}' }],
+      ["/nothing", {}],
+      ["", { headers: { origin: "https://elsewhere.example" } }],
+      ["/resume", { method: "POST" }],
+    ];
+    for (const [suffix, asked] of requests) {
+      for (const agent of [kept, undefined]) {
+        const direct = await ask(portA, `/v1/capsules/${id}${suffix}`, { ...asked, agent });
+        const hop = await ask(portB, `/v1/capsules/${id}${suffix}`, { ...asked, agent });
+        assert.deepEqual(comparable(hop), comparable(direct), `${asked.method ?? "GET"} ${suffix}`);
+      }
+    }
+  });
+
+  test("finds it by its name, and by the id in a body", async () => {
+    const id = await a.capsule();
+    await a.call("PATCH", `/v1/capsules/${id}`, { json: { name: "web" } });
+    const named = await ask(portB, "/v1/capsules/web");
+    assert.equal(JSON.parse(named.body).id, id);
+    const body = JSON.stringify({ sandbox_id: "web", name: "kept" });
+    const captured = await ask(portB, "/v1/snapshots", { method: "POST", headers: json, body });
+    assert.deepEqual([captured.status, JSON.parse(captured.body).name], [201, "kept"]);
+    assert.equal(a.service.store.get(id), undefined);
+  });
+
+  test("costs the holder no statement and no request to a peer, and the other host one lookup", async () => {
+    const id = await a.capsule();
+    const before = [onA.holders.statements, onB.holders.statements, onA.forwarder.passedOn, onB.forwarder.passedOn];
+    await ask(portA, `/v1/capsules/${id}`);
+    await ask(portB, `/v1/capsules/${id}`);
+    const counts = [onA.holders.statements, onB.holders.statements, onA.forwarder.passedOn, onB.forwarder.passedOn];
+    assert.deepEqual(
+      counts.map((count, at) => count - (before[at] as number)),
+      [0, 1, 0, 1],
+    );
+  });
+
+  test("unknown and foreign ids get the same bytes on every host, after the same lookup", async () => {
+    const foreign = await a.capsule("running", keys.blue);
+    const here = await b.capsule("running", keys.blue);
+    const ids = [foreign, here, `cl-${"z".repeat(25)}`, "no-such-name"];
+    const answers = new Set<string>();
+    for (const port of [portA, portB]) {
+      for (const id of ids) {
+        const before = onA.holders.statements + onB.holders.statements;
+        const answer = comparable(await ask(port, `/v1/capsules/${id}`));
+        assert.equal(onA.holders.statements + onB.holders.statements, before + 1, id);
+        const length = String(answer.body.length);
+        answers.add(JSON.stringify(answer).replaceAll(id, "{id}").replace(`"${length}"`, '"length"'));
+      }
+    }
+    assert.equal(answers.size, 1, [...answers].join("\n"));
+  });
+
+  test("is in the holder's audit log, with the client's address and key, and in no other one", async () => {
+    const id = await a.capsule();
+    const body = '{"cmd":"echo","args":["once"]}';
+    await ask(portB, `/v1/capsules/${id}/exec`, { method: "POST", headers: json, body });
+    const entries = async (api: Api) => (await api.call("GET", `/v1/audit?capsule=${id}`)).json.entries;
+    const execs = (await entries(a)).filter(({ action }: { action: string }) => action === "exec");
+    assert.deepEqual(
+      execs.map(({ key_id, address, status }: Record<string, unknown>) => ({ key_id, address, status })),
+      [{ key_id: "key-red", address: "127.0.0.1", status: 200 }],
+    );
+    assert.deepEqual(await entries(b), []);
+  });
+
+  test("a revoked key is refused where it arrives, and no header of a client is believed", async () => {
+    const id = await a.capsule();
+    const identity = { teamId: "team-red", keyId: "key-red", keyName: "first", team: "red" };
+    const forged = Buffer.from(
+      JSON.stringify({ identity, address: "192.0.2.9", remote: "192.0.2.9", requestId: "f".repeat(32) }),
+    ).toString("base64url");
+    for (const port of [portA, portB]) {
+      const headers = { "x-capsule-caller": forged };
+      assert.equal((await ask(port, `/v1/capsules/${id}`, { key: null, headers })).status, 401);
+      const own = await ask(port, `/v1/capsules/${id}`, { headers });
+      assert.equal(own.status, 200);
+      assert.ok(!own.rawHeaders.includes("f".repeat(32)));
+    }
+  });
+});
+
+describe("streams", () => {
+  test("a port's URL goes to the holder: an answer is passed on as it comes, and its client's end reaches the guest", async () => {
+    const id = await a.capsule();
+    const server = new GuestServer(a, id, 80, (connection, text) => {
+      if (text.endsWith("\r\n\r\n"))
+        connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+    });
+    const headers = { host: `80-${id}.localhost`, "x-api-key": keys.red };
+    const message = send({ port: portB, path: "/a?b", headers, agent: false }).on("error", () => {});
+    message.end();
+    const [answer] = (await within("the head", once(message, "response"))) as [IncomingMessage];
+    let text = "";
+    answer.on("data", (chunk) => {
+      text += chunk;
+    });
+    answer.on("error", () => {});
+    await waitFor("the first chunk", () => text === "one");
+    const [guest] = server.connections;
+    guest?.write("3\r\ntwo\r\n");
+    await waitFor("the second chunk", () => text === "onetwo");
+    message.destroy();
+    await waitFor("the guest's connection ends", () => guest?.destroyed);
+    assert.match(server.heard[0] as string, /^GET \/a\?b HTTP\/1\.1\r\n(.+\r\n)*X-Forwarded-For: 127\.0\.0\.1\r\n/);
+    assert.doesNotMatch(server.heard[0] as string, /caller/i);
+  });
+
+  test("a port that nobody may use, and one of no capsule, get the same answer on every host", async () => {
+    const answers = new Set<string>();
+    for (const port of [portA, portB]) {
+      for (const id of [await a.capsule(), `cl-${"z".repeat(25)}`]) {
+        const { status, body } = await ask(port, "/", { key: null, headers: { host: `80-${id}.localhost` } });
+        answers.add(`${status} ${body}`);
+      }
+    }
+    assert.equal(answers.size, 1, [...answers].join("\n"));
+    assert.match([...answers][0] as string, /^401 /);
+  });
+
+  test("a signed URL is checked by the holder; a large body goes through whole", async () => {
+    const id = await a.capsule();
+    const bytes = Buffer.alloc(4 * 1024 * 1024, "x");
+    const url = async (method: string) => {
+      const body = JSON.stringify({ path: "/big", method });
+      const { body: text } = await ask(portB, `/v1/capsules/${id}/files/url`, { method: "POST", headers: json, body });
+      return JSON.parse(text).url as string;
+    };
+    const pathOf = (text: string) => text.replace(/^https?:\/\/[^/]+/, "");
+    const [put, get] = [pathOf(await url("PUT")), pathOf(await url("GET"))];
+    const written = await ask(portB, put, { method: "PUT", key: null, body: bytes });
+    assert.equal(written.status, 204, written.body);
+    const part = await ask(portB, get, { key: null, headers: { range: "bytes=5-9" } });
+    assert.deepEqual([part.status, part.body], [206, "xxxxx"]);
+    assert.equal((await ask(portB, get, { key: null })).body.length, bytes.length);
+    assert.equal(
+      (
+        await ask(
+          portB,
+          get.replace(/.$/, (last) => (last === "A" ? "B" : "A")),
+          { key: null },
+        )
+      ).status,
+      401,
+    );
+  });
+
+  test("a terminal is spliced, and closes as the holder closes it", async () => {
+    const id = await a.capsule();
+    const socket = new WebSocket(`ws://127.0.0.1:${portB}/v1/capsules/${id}/exec/stream`, {
+      headers: { "x-api-key": keys.red },
+    });
+    const messages: string[] = [];
+    socket.on("message", (data) => void messages.push(data.toString()));
+    await within("the socket opens", once(socket, "open"));
+    socket.send(JSON.stringify({ type: "start", cmd: "echo", args: ["through"] }));
+    const [code] = await within("the socket closes", once(socket, "close"));
+    assert.equal(code, 1000);
+    assert.match(messages.join("\n"), /through/);
+  });
+
+  test("a refused upgrade is the holder's answer", async () => {
+    const id = await a.capsule("paused");
+    const refusal = async (port: number) => {
+      const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/pty`, {
+        headers: { "x-api-key": keys.red },
+      });
+      socket.on("error", () => {});
+      const [, answer] = (await within("a refusal", once(socket, "unexpected-response"))) as [unknown, IncomingMessage];
+      return comparable({
+        ...{ status: answer.statusCode as number, rawHeaders: answer.rawHeaders },
+        body: await collected(answer),
+      });
+    };
+    assert.deepEqual(await refusal(portB), await refusal(portA));
+  });
+});
+
+describe("a host that does not hold what it is asked for", () => {
+  test("says so; the map is asked once more, and the request goes there", async () => {
+    const id = await b.capsule();
+    onA.holders.stale.set(id, "b");
+    assert.equal((await ask(portA, `/v1/capsules/${id}`)).status, 200);
+    const other = await a.capsule();
+    onA.holders.stale.clear();
+    // The map of b has a capsule at itself that a holds: b is asked, by itself, never.
+    onB.holders.stale.set(other, "a");
+    assert.equal((await ask(portB, `/v1/capsules/${other}`)).status, 200);
+  });
+
+  test("twice is 503, with the host's name and Retry-After", async () => {
+    const id = `cl-${"y".repeat(25)}`;
+    onB.holders.stale.set(id, "a");
+    const forget = onB.holders.forget;
+    onB.holders.forget = () => {};
+    const answer = await ask(portB, `/v1/capsules/${id}/exec`, {
+      method: "POST",
+      headers: json,
+      body: '{"cmd":"echo"}',
+    });
+    onB.holders.forget = forget;
+    onB.holders.stale.clear();
+    assert.equal(answer.status, 503);
+    assert.deepEqual(JSON.parse(answer.body).error.details, { host: "a" });
+    assert.ok(answer.rawHeaders.some((name) => name.toLowerCase() === "retry-after"));
+  });
+});
+
+describe("a link that fails", () => {
+  test("refused connections are tried again", async () => {
+    const id = await a.capsule();
+    await link.refuse();
+    const asked = ask(portB, `/v1/capsules/${id}/exec`, { method: "POST", headers: json, body: '{"cmd":"echo"}' });
+    const before = onB.holders.addressesAsked;
+    await waitFor("attempts were refused", () => onB.holders.addressesAsked > before + 3);
+    await link.open();
+    assert.equal((await asked).status, 200);
+  });
+
+  test("a connection that the holder has ended is not used again", async () => {
+    const id = await a.capsule();
+    assert.equal((await ask(portB, `/v1/capsules/${id}`, { agent: kept })).status, 200);
+    const before = link.connections;
+    link.end();
+    await waitFor("the idle connection is closed", () => onB.links.idle("a") === 0);
+    assert.equal((await ask(portB, `/v1/capsules/${id}/pause`, { method: "POST", agent: kept })).status, 200);
+    assert.equal(link.connections, before + 1);
+  });
+
+  test("a command whose connection is reset is given up: its client's connection ends, and it ran once", async () => {
+    const id = await a.capsule();
+    const agent = a.agent(id);
+    const before = agent.runs.length;
+    const asked = ask(portB, `/v1/capsules/${id}/exec`, { method: "POST", headers: json, body: '{"cmd":"hang"}' });
+    asked.catch(() => {});
+    await waitFor("the command runs", () => agent.runs.length > before);
+    link.cut();
+    await assert.rejects(asked, /socket hang up|ECONNRESET/);
+    assert.equal(agent.runs.length, before + 1);
+  });
+});

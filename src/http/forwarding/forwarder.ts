@@ -1,0 +1,147 @@
+/**
+ * Passes requests on to the hosts that hold their capsules: one hop, and never a second one. A request that cannot have been carried out
+ * is tried again; one that may have been is given up, as a server's death gives up its own.
+ */
+import type { IncomingMessage } from "node:http";
+import { setTimeout as wait } from "node:timers/promises";
+import { CapsuleError } from "../../wire/errors.ts";
+import type { Exchange, Forwarding, ForwardingParts, Link, Links, PassOn, PeerCaller, Places } from "../forwarding.ts";
+import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
+import { PeerRequests } from "./peer-requests.ts";
+import { PendingRequests } from "./pending-requests.ts";
+
+/** An upgrade of a host's program takes about 1 s, in which its port refuses. */
+const retryMs = 5_000;
+const retryEveryMs = 100;
+/** A lookup may be a statement, and its client may have no key. */
+const keylessLookupsMax = 64;
+
+export interface ForwarderOptions {
+  places: Places;
+  links: Links;
+}
+
+export class Forwarder implements Forwarding {
+  /** The requests that other hosts pass on to this one. */
+  readonly peers = new PeerRequests();
+  readonly #places: Places;
+  readonly #links: Links;
+  readonly #pending: PendingRequests;
+  readonly #closing = new AbortController();
+  #parts: ForwardingParts | undefined;
+  #keylessLookups = 0;
+  /** Requests that other hosts have answered, or given up. */
+  #passedOn = 0;
+
+  constructor({ places, links }: ForwarderOptions) {
+    this.#places = places;
+    this.#links = links;
+    this.#pending = new PendingRequests(links);
+  }
+
+  /** Attempts that have reached another host. */
+  get passedOn(): number {
+    return this.#passedOn;
+  }
+
+  attachTo(parts: ForwardingParts): void {
+    this.#parts = parts;
+    this.peers.attachTo(parts);
+    parts.onClose(() => {
+      this.#closing.abort();
+      this.#pending.closeUpgraded();
+    });
+    parts.server.once("close", () => {
+      this.#pending.close();
+      this.#links.close();
+    });
+  }
+
+  callerOf(request: IncomingMessage): PeerCaller | undefined {
+    return this.peers.callerOf(request);
+  }
+
+  elsewhere(request: IncomingMessage, team: string | undefined, key: string): PassOn | undefined {
+    const caller = this.callerOf(request);
+    if (this.#places.isHere(team, key)) {
+      if (caller !== undefined) this.peers.accept(request);
+      return undefined;
+    }
+    if (caller !== undefined) return this.peers.misdirected(caller.requestId);
+    return (exchange) => this.#passOn(exchange, team, key);
+  }
+
+  async #passOn(exchange: Exchange, team: string | undefined, key: string): Promise<boolean> {
+    const untilMs = performance.now() + retryMs;
+    for (let isAgain = false; ; isAgain = true) {
+      const place = await this.#find(team, key);
+      if (place.at === "here" || place.at === "nowhere") return false;
+      if (place.at === "unavailable") throw unavailable(place.host);
+      const outcome = await this.#attempts(exchange, place.host, untilMs);
+      if (outcome === "answered") return true;
+      if (outcome === "lost") return giveUp(exchange, place.host);
+      this.#places.forget(team, key);
+      if (isAgain) throw unavailable(place.host);
+    }
+  }
+
+  async #find(team: string | undefined, key: string) {
+    if (team !== undefined) return await this.#places.find(team, key);
+    if (this.#keylessLookups >= keylessLookupsMax) throw unavailable();
+    this.#keylessLookups++;
+    try {
+      return await this.#places.find(undefined, key);
+    } finally {
+      this.#keylessLookups--;
+    }
+  }
+
+  /** Throws "unavailable" when the host cannot be reached. */
+  async #attempts(exchange: Exchange, host: string, untilMs: number): Promise<Exclude<Outcome, "unsent">> {
+    for (;;) {
+      using link = release(this.#links.take(host, exchange.team));
+      const outcome = await this.#attempt(exchange, host, link);
+      if (outcome !== "unsent") return outcome;
+      if (exchange.response.destroyed) return "lost";
+      if (performance.now() >= untilMs) throw unavailable(host);
+      await wait(retryEveryMs, undefined, { signal: this.#closing.signal }).catch(() => {
+        throw unavailable(host);
+      });
+    }
+  }
+
+  async #attempt(exchange: Exchange, host: string, { agent }: Link): Promise<Outcome> {
+    if (this.#parts === undefined) throw new Error("the server is not attached yet");
+    const attempt = new ForwardedRequest(exchange, { agent, chunkTurns: this.#parts.chunkTurns });
+    const end = this.#pending.add(host, attempt, exchange);
+    try {
+      const outcome = await attempt.outcome();
+      if (outcome !== "unsent") this.#passedOn++;
+      return outcome;
+    } finally {
+      end();
+    }
+  }
+}
+
+function release(link: Link): Link & Disposable {
+  return { ...link, [Symbol.dispose]: () => link.release() };
+}
+
+/** A request that changes nothing may be repeated; any other one ends as that of a server that has died. */
+function giveUp({ request, response }: Exchange, host: string): boolean {
+  const isSafe = request.method === "GET" || request.method === "HEAD";
+  if (isSafe && !response.destroyed && !response.headersSent) throw unavailable(host);
+  response.destroy();
+  return true;
+}
+
+export function unavailable(host?: string): CapsuleError {
+  return new CapsuleError(
+    "unavailable",
+    host === undefined
+      ? "it cannot be told now which host holds the capsule"
+      : `host ${host}, which holds the capsule, cannot be reached now`,
+    host === undefined ? {} : { details: { host } },
+  );
+}

@@ -1,0 +1,83 @@
+/**
+ * Requests on capsules that another host holds: they go there whole, by the port of forwarding.ts, and every check behind the key's is the
+ * holder's. A service on one host has no such port, and each request goes on in the same turn.
+ */
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { leaveOut, takeIn } from "./audit-trail.ts";
+import type { Forwarding } from "./forwarding.ts";
+import type { Upgrade } from "./ports/port-visit.ts";
+import type { App } from "./route.ts";
+
+/** Requests that ask for an upgrade. */
+export type Upgrades = WeakMap<object, Upgrade>;
+
+export interface PassingOn {
+  forwarding: Forwarding | undefined;
+  upgrades: Upgrades;
+}
+
+interface Concerned {
+  /** Id or name, as in the URL or the body. */
+  key: string;
+  /** The body, where it has been read already. */
+  body?: Buffer;
+}
+
+/**
+ * undefined: this host holds the capsule. Otherwise to be called in a turn of the request's owner: passes it on, or calls `goOn` with the
+ * refusal, or with none where no host has the capsule. `goOn` takes a turn of its own.
+ */
+export function passOnOf(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { key, body }: Concerned,
+  { forwarding, upgrades, goOn }: PassingOn & { goOn: (refusal?: Error) => void },
+): (() => void) | undefined {
+  if (forwarding === undefined) return undefined;
+  const identity = request.identity as typeof request.identity | undefined;
+  const passOn = forwarding.elsewhere(request.raw, identity?.teamId, key);
+  if (passOn === undefined) return undefined;
+  const exchange = {
+    ...{ request: request.raw, response: reply.raw, upgrade: upgrades.get(request.raw) },
+    ...(body === undefined ? {} : { body }),
+    caller: { identity, address: request.ip, remote: request.raw.socket.remoteAddress ?? "", requestId: request.id },
+    team: identity?.teamId ?? key,
+    onAnswer: () => void reply.hijack(),
+  };
+  leaveOut(request); // the holder's audit log has the entry
+  const answerHere = (refusal?: Error) => {
+    takeIn(request);
+    goOn(refusal);
+  };
+  return () => {
+    passOn(exchange).then((isAnswered) => {
+      if (!isAnswered) answerHere();
+    }, answerHere);
+  };
+}
+
+/** For routes whose body names the capsule. It is sent as it was understood here. Call before the routes are declared. */
+export function passOnByBody(app: App, passingOn: PassingOn): void {
+  app.addHook("preValidation", (request, reply, done) => {
+    const { capsuleField } = request.routeOptions.config;
+    const fields = (request.body ?? {}) as Record<string, unknown>;
+    const key = capsuleField === undefined ? undefined : fields[capsuleField];
+    if (typeof key !== "string" || key === "") {
+      done();
+      return;
+    }
+    const body = Buffer.from(JSON.stringify(fields));
+    const passOn = passOnOf(request, reply, { key, body }, { ...passingOn, goOn: (refusal) => done(refusal) });
+    if (passOn === undefined) done();
+    else passOn();
+  });
+}
+
+/** Gives requests that other hosts have passed on the address of their client. Call before all hooks that read it. */
+export function nameCallers(app: App, forwarding: Forwarding): void {
+  app.addHook("onRequest", (request, _reply, done) => {
+    const caller = forwarding.callerOf(request.raw);
+    if (caller !== undefined) Object.defineProperty(request, "ip", { value: caller.address });
+    done();
+  });
+}
