@@ -5,7 +5,15 @@
 import type { Egress } from "../wire/network.ts";
 import { type AddressRange, type Destination, destinationOf, rangeOf } from "./destinations.ts";
 import type { Grant } from "./grants.ts";
-import { hostAddress, hostLoopback, hostName, isReserved, isReservedAddress, smtpPort } from "./reserved-ranges.ts";
+import {
+  hostAddress,
+  hostLoopback,
+  hostName,
+  isReserved,
+  isReservedAddress,
+  isReservedRange,
+  smtpPort,
+} from "./reserved-ranges.ts";
 
 /** A policy after the operator's ceiling, read. */
 export interface Rules {
@@ -139,12 +147,18 @@ export function listsHost(rules: Rules, operator: OperatorRules): boolean {
   return ports.some((port) => refusalOf(rules, operator, hostAddress, port) === undefined);
 }
 
-/** Whether it asks, backwards, for the name of a reserved address. */
-export function isReservedName(name: string): boolean {
-  const [, reversed] = /^([0-9.]+)\.in-addr\.arpa$/.exec(name) ?? [];
+/** Unique local, link-local and loopback addresses. */
+const reservedIpv6Name = /(?:^|\.)(?:[cd]\.f|[89ab]\.e\.f|1(?:\.0){31})\.ip6\.arpa$/;
+
+/** Whether it asks, backwards, for names of reserved addresses: of one, or of a range of them. */
+export function isReservedName(name: string, { reserved }: Pick<OperatorRules, "reserved">): boolean {
+  if (reservedIpv6Name.test(name)) return true;
+  const [, reversed] = /(?:^|\.)((?:[0-9]{1,3}\.){1,4})in-addr\.arpa$/.exec(name) ?? [];
   if (reversed === undefined) return false;
-  const range = rangeOf(reversed.split(".").reverse().join("."));
-  return range !== undefined && isReservedAddress(range.first);
+  const octets = reversed.split(".").slice(0, -1).reverse();
+  const address = [...octets, "0", "0", "0"].slice(0, 4).map(Number).join(".");
+  const range = rangeOf(`${address}/${8 * octets.length}`);
+  return range !== undefined && (isReservedRange(range) || isWithin(range, reserved));
 }
 
 /** No entry names it, so only entries of all ports match. */
@@ -178,7 +192,11 @@ function matchesAddress(entries: readonly Destination[], address: number, port: 
 }
 
 function liesWithin({ range }: Destination, ranges: readonly AddressRange[]): boolean {
-  return range !== undefined && ranges.some(({ first, last }) => first <= range.first && range.last <= last);
+  return range !== undefined && isWithin(range, ranges);
+}
+
+function isWithin(range: AddressRange, ranges: readonly AddressRange[]): boolean {
+  return ranges.some(({ first, last }) => first <= range.first && range.last <= last);
 }
 
 function contains(ranges: readonly AddressRange[], address: number): boolean {

@@ -19,7 +19,12 @@ export const smtpPort = 25;
 /** Whether all of it is reserved. No two of the ranges touch, so a destination lies within one of them or not wholly in them. */
 export function isReserved({ text, range, domain, port }: Destination): boolean {
   if (port === smtpPort || (domain === hostName && !text.startsWith("*."))) return true;
-  return range !== undefined && ranges.some((each) => isWithin(range, each));
+  return range !== undefined && isReservedRange(range);
+}
+
+/** Whether all of its addresses lie in the fixed ranges. */
+export function isReservedRange(range: AddressRange): boolean {
+  return ranges.some((each) => isWithin(range, each));
 }
 
 /** Whether the address lies in one of the fixed ranges. */

@@ -124,8 +124,9 @@ export class CapsuleRun implements PortOwner {
     if (isUnread && this.#inject.length > 0) connection.cut();
   }
 
-  /** Counts since the last call; undefined: none. */
+  /** Counts since the last call, which is made once a second; undefined: none. */
   takeCounts(): RunCounts | undefined {
+    this.#port.countUnwritten();
     if (!this.#hasCounted) return undefined;
     const counts = this.#counts;
     this.#counts = noCounts();

@@ -13,6 +13,7 @@ import type { ConnectionShared } from "./connection-shared.ts";
 import type { DialFailure, Upstream } from "./dialler.ts";
 import { FirstBytes } from "./first-bytes.ts";
 import { Inflow } from "./inflow.ts";
+import type { FoundName } from "./listed-lookups.ts";
 import { Outflow } from "./outflow.ts";
 import type { PortStream, StreamSink } from "./port-stream.ts";
 import type { Noted } from "./recent-decisions.ts";
@@ -138,23 +139,20 @@ export class Connection implements StreamSink {
   }
 
   async #dialNamed(): Promise<void> {
-    this.#name = await this.#listedNameOf(this.#address);
+    const found = await this.#listedNameOf(this.#address);
     if (this.#phase === "closed") return;
-    if (this.#name === undefined) this.deny("not listed");
-    else await this.#dial([this.#address]);
+    if (typeof found === "string") return this.deny(found === "limit" ? "limit" : "not listed");
+    this.#name = found.name;
+    await this.#dial([this.#address]);
   }
 
   /** A name that is listed for the port and has the address. */
-  async #listedNameOf(address: number): Promise<string | undefined> {
+  async #listedNameOf(address: number): Promise<FoundName> {
     const { rules, answered, names } = this.#shared;
     const known = answered.of(address).findLast((name) => isListedName(rules(), name, this.port));
-    if (known !== undefined) return known;
-    const asked = await Promise.all(
-      listedNames(rules(), this.port).map(async (name) =>
-        (await names.resolveWithin(name)).includes(address) ? name : undefined,
-      ),
-    );
-    return asked.find((name) => name !== undefined && isListedName(rules(), name, this.port));
+    if (known !== undefined) return { name: known };
+    const found = await names.nameOf(address, listedNames(rules(), this.port));
+    return typeof found === "string" || isListedName(rules(), found.name, this.port) ? found : "none";
   }
 
   #notDialled(failure: DialFailure): void {

@@ -4,9 +4,10 @@ import { addressText } from "../network/destinations.ts";
 import { hostAddress, hostLoopback, hostName } from "../network/reserved-ranges.ts";
 import type { AnsweredNames } from "./answered-names.ts";
 import { type RecordType, recordTypes } from "./dns-records.ts";
+import { type FoundName, ListedLookups } from "./listed-lookups.ts";
 import type { Noted } from "./recent-decisions.ts";
 import type { Answer, ResourceRecord } from "./records.ts";
-import type { Resolver } from "./resolver.ts";
+import type { AddressAnswer, Resolved, Resolver } from "./resolver.ts";
 
 const rcodes = { noError: 0, failed: 2, noSuchName: 3, refused: 5 } as const;
 /** Bytes of the records of one answer, within a frame. */
@@ -35,6 +36,7 @@ const nothing = (rcode: number): Answer => ({ rcode, records: [] });
 
 export class Names {
   readonly #options: NamesOptions;
+  readonly #lookups = new ListedLookups({ ask: (name) => this.#resolvedWithin(name) });
 
   constructor(options: NamesOptions) {
     this.#options = options;
@@ -59,17 +61,25 @@ export class Names {
 
   /** Addresses of the name to dial, for a connection that gave it. */
   async resolve(name: string): Promise<number[]> {
-    if (name === hostName) return [hostAddress];
-    if (isOfNoResolver(name)) return [];
-    const resolved = await this.#options.resolver().addresses(name);
+    const resolved = await this.#resolved(name);
     return "found" in resolved ? resolved.found.map(({ address }) => address) : [];
   }
 
-  /** The same within the limits of questions; none where there is no place for one more. */
-  async resolveWithin(name: string): Promise<number[]> {
-    if (!this.#options.begin()) return [];
+  /** Which of the names has the address. */
+  nameOf(address: number, names: readonly string[]): Promise<FoundName> {
+    return this.#lookups.nameOf(address, names);
+  }
+
+  async #resolved(name: string): Promise<Resolved<AddressAnswer>> {
+    if (name === hostName) return { found: [{ address: hostAddress, ttlSec: hostTtlSec }] };
+    return isOfNoResolver(name) ? { failure: "no such name" } : await this.#options.resolver().addresses(name);
+  }
+
+  /** Within the limits of questions. */
+  async #resolvedWithin(name: string): Promise<Resolved<AddressAnswer> | undefined> {
+    if (!this.#options.begin()) return undefined;
     try {
-      return await this.resolve(name);
+      return await this.#resolved(name);
     } finally {
       this.#options.end();
     }
@@ -85,7 +95,7 @@ export class Names {
     if (name === "") return nothing(rcodes.noError);
     if (!namePattern.test(name)) return nothing(rcodes.refused);
     if (name === hostName && listsHost(rules(), operator())) return this.#own(type, hostAddress);
-    if (isOfNoResolver(name) || isReservedName(name)) return nothing(rcodes.noSuchName);
+    if (isOfNoResolver(name) || isReservedName(name, operator())) return nothing(rcodes.noSuchName);
     if (mayAsk(rules(), name)) return undefined;
     note({ verdict: "denied", reason: "not listed", host: name });
     return nothing(rcodes.noSuchName);

@@ -7,9 +7,14 @@ import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import { GatewayPeer } from "../../test/relay/gateway-peer.ts";
 import { randomOf } from "../../test/relay/mutations.ts";
 import { policyOf, Relayed, testLimits } from "../../test/relay/relayed.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { encodeFrame, FrameType } from "../agent/frames.ts";
 import { emptyRecord, endRecord, windowRecord } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
+import { ByteBudget } from "./byte-budget.ts";
+import { Port } from "./port.ts";
+import type { PortStream } from "./port-stream.ts";
+import { Share, Turns } from "./turns.ts";
 
 const { OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE, RESET } = FrameType;
 const connect = (port = 22) => new RecordWriter().u16(51).u32(0x09090909).u16(port).finish();
@@ -264,5 +269,20 @@ test("answers that a gateway does not read are joined, and few of them wait in i
   }
   assert.equal(await lost, "the gateway does not read");
   assert.ok(most <= 4 * 65_536, `${most} bytes`);
+  peer.socket.destroy();
+});
+
+test("bytes that the gateway has read count no more", async () => {
+  const { peer, socket } = await GatewayPeer.pair();
+  const unwritten = new ByteBudget(1 << 20);
+  const owner = { asked: (stream: PortStream) => stream.result({ rcode: 0, records: [] }), lost() {} };
+  const share = new Share(new Turns());
+  const port = new Port(socket, { share, owner, windows: new ByteBudget(0), unwritten });
+  await peer.settled();
+  await waitFor("nothing is unwritten", () => {
+    port.countUnwritten();
+    return unwritten.bytes === 0;
+  });
+  port.close();
   peer.socket.destroy();
 });

@@ -143,7 +143,7 @@ export class Port implements StreamPort {
   #drained(): void {
     while (this.#outbox.length > 0 && !this.#socket.writableNeedDrain)
       this.#socket.write(this.#outbox.take(writtenAtOnce));
-    this.#countUnwritten();
+    this.countUnwritten();
     const blocked = [...this.#blocked];
     this.#blocked.clear();
     for (const stream of blocked) stream.pump();
@@ -153,7 +153,7 @@ export class Port implements StreamPort {
     if (this.#isClosed) return;
     if (this.#outbox.length > 0 || this.#socket.writableNeedDrain) this.#outbox.add(bytes);
     else this.#writeNow(bytes);
-    this.#countUnwritten();
+    this.countUnwritten();
     const maxBytes = this.#unwritten.isFull ? unwrittenSharedBytes : unwrittenMaxBytes;
     if (this.#unwrittenBytes > maxBytes) this.#end("the gateway does not read");
   }
@@ -170,7 +170,8 @@ export class Port implements StreamPort {
     this.#socket.write(bytes);
   }
 
-  #countUnwritten(): void {
+  /** Counts what the gateway has not read. The socket tells of its last bytes only where it had too many. */
+  countUnwritten(): void {
     if (this.#isClosed) return;
     const bytes = this.#socket.writableLength + this.#outbox.length;
     this.#unwritten.add(bytes - this.#unwrittenBytes);

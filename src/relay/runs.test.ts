@@ -235,6 +235,38 @@ describe("other ports of a listed domain", () => {
     ]);
   });
 
+  test("of more names than may be asked at once or in a second are found, and a name is asked once", async () => {
+    const names = Array.from({ length: 200 }, (_, index) => `n${index}.example`);
+    const { relay, dialler } = relayed({ limits: { namesPerSec: 220, namesInFlightMax: 64 } });
+    await using _ = relay;
+    names.forEach((name, index) => {
+      relay.resolver.zone[name] = [`9.9.8.${index}`];
+    });
+    const { peer, run } = await relay.attach({ allow: names.map((name) => `${name}:5432`) });
+    const streams = await Promise.all([199, 150, 0, 80, 199].map((at) => peer.connected(`9.9.8.${at}`, 5_432)));
+    for (const stream of streams) stream.destroy();
+    assert.equal(relay.resolver.asked.length, new Set(relay.resolver.asked).size);
+    assert.equal(dialler.dialled.length, 5);
+    assert.equal(await peer.connect("9.9.7.1", 5_432), "denied: not listed");
+    assert.equal(relay.recent(run).at(-1), "denied not listed 9.9.7.1 5432");
+  });
+
+  test("of more names than there are questions is denied by the limit, and found with the next ones", async (t) => {
+    let nowMs = 1_000;
+    t.mock.method(performance, "now", () => nowMs);
+    const names = Array.from({ length: 40 }, (_, index) => `n${index}.example`);
+    const { relay } = relayed({ limits: { namesPerSec: 25, namesInFlightMax: 64 } });
+    await using _ = relay;
+    for (const name of names) relay.resolver.zone[name] = ["9.9.8.1"];
+    relay.resolver.zone["n39.example"] = ["9.9.8.39"];
+    const { peer } = await relay.attach({ allow: names.map((name) => `${name}:5432`) });
+    assert.equal(await peer.connect("9.9.8.39", 5_432), "denied: limit");
+    assert.equal(await peer.connect("9.9.8.39", 5_432), "denied: limit");
+    nowMs += 1_000;
+    (await peer.connected("9.9.8.39", 5_432)).destroy();
+    assert.deepEqual(relay.resolver.asked, names);
+  });
+
   test("bytes without TLS are passed on; a server may speak first", async () => {
     const { relay, dialler } = relayed();
     await using _ = relay;
@@ -296,12 +328,28 @@ describe("questions", () => {
   });
 
   test("of local and odd names are answered here, also under public", async () => {
-    const { relay } = relayed();
+    const { relay } = relayed({ reserved: ["5.6.7.0/24"] });
+    const zones = [
+      "1.0.0.10",
+      "10",
+      "168.192",
+      "16.172",
+      "a.1.0.0.10",
+      "7.1.168.192",
+      "9.1.0.0.10",
+      "7.6.5",
+      "8.7.6.5",
+      "254.169",
+    ];
+    const loopback = `1${".0".repeat(31)}`;
+    const ipv6 = ["1.0.d.f", "c.f", "0.8.e.f", "b.e.f", loopback].map((zone) => `${zone}.ip6.arpa`);
+    const reverse = [...zones.map((zone) => `${zone}.in-addr.arpa`), ...ipv6];
     await using _ = relay;
     const { peer } = await relay.attach({ egress: "public" });
     assert.deepEqual(await peer.addresses("localhost"), ["127.0.0.1"]);
-    for (const name of ["router", "printer.local", "1.2.3.4", "host.capsule.internal", "1.0.0.10.in-addr.arpa"])
-      assert.equal((await peer.resolve(name, name.endsWith("arpa") ? 12 : 1)).rcode, 3, name);
+    for (const name of ["router", "printer.local", "1.2.3.4", "host.capsule.internal", ...reverse])
+      for (const type of name.endsWith("arpa") ? [2, 6, 12, 16] : [1])
+        assert.equal((await peer.resolve(name, type)).rcode, 3, name);
     for (const name of ["a b.example", "a..example", `${"a".repeat(64)}.example`, "é.example", "a.example."])
       assert.equal((await peer.resolve(name)).rcode, 5, name);
     assert.equal((await peer.resolve("", 2)).rcode, 0);
