@@ -4,7 +4,7 @@
 //! ```text
 //!   process 1 ─► this process ─► serving: one thread, one loop
 //!                             │              ├─► intake: packets ─► packet
-//!              tun, netlink, steering        ├─► relay: epochs, requests, messages ─► pipe ─► wire
+//!        tun, netlink, steering, owners      ├─► relay: epochs, requests, messages ─► pipe ─► wire
 //!                (made once)                 ├─► flows ─► flow ─► credit
 //!                                            └─► resolver ─► questions ─► dns
 //! ```
@@ -17,11 +17,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::sys::{self, check, context};
 use leftovers::Leftovers;
+use owners::Owners;
 use packet::{GATEWAY, GUEST};
 use pipe::Pipe;
 use serving::Gateway;
 use tun::Tun;
 
+pub mod bpf;
 pub mod budget;
 pub mod conversation;
 pub mod credit;
@@ -31,6 +33,7 @@ pub mod flows;
 pub mod intake;
 pub mod leftovers;
 pub mod netlink;
+pub mod owners;
 pub mod packet;
 pub mod pipe;
 pub mod poll;
@@ -71,6 +74,7 @@ fn make(port: &OsStr, is_again: bool) -> Result<Gateway, String> {
     // The last to be ended where the guest has no memory.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let outer = context(make_outer(), "eth0")?;
+    let owners = context(Owners::note(&outer), "users")?;
     let leftovers = if is_again {
         Leftovers::list()
     } else {
@@ -82,7 +86,7 @@ fn make(port: &OsStr, is_again: bool) -> Result<Gateway, String> {
     let steering = context(steering::steer(), "listener")?;
     let mut pipe = Pipe::new(context(open_port(&port), "port")?);
     pipe.announce();
-    let gateway = Gateway::new(outer, inner, steering, pipe, leftovers);
+    let gateway = Gateway::new((outer, owners), inner, steering, pipe, leftovers);
     let gateway = context(gateway, "epoll")?;
     let _ = sys::write(ready.as_raw_fd(), b"1");
     Ok(gateway)

@@ -10,6 +10,8 @@ pub struct Conversation {
     /// A question is on its way.
     pub is_asking: bool,
     pub has_ended: bool,
+    /// A program that asks nothing until then is reset, unless its last question is on its way.
+    pub deadline_ns: u64,
 }
 
 /// A longer question is none.

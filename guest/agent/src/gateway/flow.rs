@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::conversation::Conversation;
 use super::credit::{Credit, Pool};
+use super::owners::Uid;
 use super::packet::Key;
 use super::pipe::{Pipe, MAX_DATA};
 use super::wire::{self, FIRST_WINDOW};
@@ -49,6 +50,7 @@ pub struct Stream {
 
 pub struct Flow {
     pub key: Key,
+    pub owner: Uid,
     pub purpose: Purpose,
     pub state: State,
     /// A flow to the relay that opens without one is reset once it is accepted.
@@ -164,9 +166,10 @@ impl Stream {
 }
 
 impl Flow {
-    pub fn new(key: Key, purpose: Purpose, state: State) -> Flow {
+    pub fn new(key: Key, owner: Uid, purpose: Purpose, state: State) -> Flow {
         Flow {
             key,
+            owner,
             purpose,
             state,
             stream: None,
@@ -177,9 +180,10 @@ impl Flow {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        match self.state {
-            State::Asking { deadline_ns, .. } if self.stream.is_none() => Some(deadline_ns),
-            State::Opening { deadline_ns } => Some(deadline_ns),
+        match (&self.state, &self.purpose) {
+            (State::Asking { deadline_ns, .. }, _) if self.stream.is_none() => Some(*deadline_ns),
+            (State::Opening { deadline_ns }, _) => Some(*deadline_ns),
+            (State::Open(_), Purpose::Resolver(talk)) if !talk.is_asking => Some(talk.deadline_ns),
             _ => None,
         }
     }

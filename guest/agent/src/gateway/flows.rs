@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::flow::{Flow, Stream};
+use super::owners::{self, Uid};
 use super::packet::Key;
 
 pub const MAX_FLOWS: usize = 1_024;
@@ -33,8 +34,10 @@ pub struct Flows {
 }
 
 impl Flows {
-    pub fn is_full(&self) -> bool {
-        self.by_key.len() >= MAX_FLOWS
+    pub fn has_place(&self, owner: Uid) -> bool {
+        let flows = self.places.iter().filter_map(|(_, flow)| flow.as_ref());
+        let own = || flows.filter(|flow| flow.owner == owner).count();
+        owners::may_have(owner, MAX_FLOWS, self.by_key.len(), own)
     }
 
     /// The key must be new.
@@ -141,6 +144,7 @@ mod tests {
     fn asking(port: u16, deadline_ns: u64) -> Flow {
         Flow::new(
             key(port),
+            0,
             Purpose::Relay,
             State::Asking {
                 syn: vec![],

@@ -102,7 +102,8 @@ impl Gateway {
             }
             return;
         }
-        if self.flows.is_full() || !packet.may_be_refused() {
+        let owner = self.owners.of(key.source.port());
+        if !self.flows.has_place(owner) || !packet.may_be_refused() {
             return self.prohibit(packet);
         }
         let is_own = *key.destination.ip() == GATEWAY && key.destination.port() == DISCARD_PORT;
@@ -113,13 +114,13 @@ impl Gateway {
         };
         if !matches!(purpose, Purpose::Relay) {
             let opening = self.opening();
-            self.flows.add(Flow::new(key, purpose, opening));
+            self.flows.add(Flow::new(key, owner, purpose, opening));
             return self.inner.write(bytes);
         }
         if bytes.len() <= MAX_SYN_BYTES {
             let (syn, deadline_ns) = (bytes.to_vec(), self.relay_deadline());
             let asking = State::Asking { syn, deadline_ns };
-            let slot = self.flows.add(Flow::new(key, purpose, asking));
+            let slot = self.flows.add(Flow::new(key, owner, purpose, asking));
             self.connect(slot, &key);
         }
     }

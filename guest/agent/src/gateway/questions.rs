@@ -4,6 +4,7 @@ use std::net::SocketAddrV4;
 
 use super::dns::Question;
 use super::flows::Slot;
+use super::owners::{self, Uid};
 
 /// Others are answered "server failure" at once.
 pub const MAX_QUESTIONS: usize = 64;
@@ -20,10 +21,11 @@ pub enum Asker {
 pub struct Pending {
     pub question: Question,
     pub asker: Asker,
+    pub owner: Uid,
     /// The stream of the RESOLVE; `None` without a relay.
-    stream: Option<u32>,
+    pub stream: Option<u32>,
     /// Until when it waits for a relay.
-    deadline_ns: u64,
+    pub deadline_ns: u64,
 }
 
 #[derive(Default)]
@@ -38,17 +40,13 @@ impl Questions {
         self.pending.iter().any(is_same)
     }
 
-    pub fn is_full(&self) -> bool {
-        self.pending.len() >= MAX_QUESTIONS
+    pub fn has_place(&self, owner: Uid) -> bool {
+        let own = || self.pending.iter().filter(|it| it.owner == owner).count();
+        owners::may_have(owner, MAX_QUESTIONS, self.pending.len(), own)
     }
 
-    pub fn add(&mut self, question: Question, asker: Asker, stream: Option<u32>, deadline_ns: u64) {
-        self.pending.push(Pending {
-            question,
-            asker,
-            stream,
-            deadline_ns,
-        });
+    pub fn add(&mut self, pending: Pending) {
+        self.pending.push(pending);
     }
 
     pub fn take(&mut self, stream: u32) -> Option<Pending> {

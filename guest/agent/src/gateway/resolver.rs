@@ -4,8 +4,9 @@ use super::conversation::Said;
 use super::dns::{self, Odd, Question};
 use super::flow::Purpose;
 use super::flows::Slot;
+use super::owners::Uid;
 use super::packet::{self, Key};
-use super::questions::Asker;
+use super::questions::{Asker, Pending};
 use super::serving::Gateway;
 use super::wire;
 
@@ -16,7 +17,10 @@ impl Gateway {
             destination: server,
         } = datagram.key;
         match dns::read(datagram.payload) {
-            Ok(question) => self.ask(question, Asker::Udp { client, server }),
+            Ok(question) => {
+                let owner = self.owners.of(client.port());
+                self.ask(question, Asker::Udp { client, server }, owner);
+            }
             Err(Odd::Refused(answer)) => {
                 self.outer.write(&packet::datagram(server, client, &answer));
             }
@@ -24,15 +28,21 @@ impl Gateway {
         }
     }
 
-    fn ask(&mut self, question: Question, asker: Asker) {
+    fn ask(&mut self, question: Question, asker: Asker, owner: Uid) {
         if self.questions.has(&asker, &question) {
             return;
         }
-        if self.questions.is_full() {
+        if !self.questions.has_place(owner) {
             return self.answer(&question, asker, dns::SERVER_FAILURE, &[]);
         }
         let (stream, deadline_ns) = (self.resolve(&question), self.relay_deadline());
-        self.questions.add(question, asker, stream, deadline_ns);
+        self.questions.add(Pending {
+            question,
+            asker,
+            owner,
+            stream,
+            deadline_ns,
+        });
     }
 
     pub(super) fn answer(
@@ -49,13 +59,24 @@ impl Gateway {
                     .write(&packet::datagram(server, client, &message));
             }
             Asker::Tcp(slot) => {
+                let deadline_ns = self.idle_deadline();
                 let flow = self.flows.get(slot).map(|flow| &mut flow.purpose);
                 if let Some(Purpose::Resolver(talk)) = flow {
+                    talk.deadline_ns = deadline_ns;
                     talk.say(&question.answer(rcode, records, usize::from(u16::MAX)));
                     self.queue(slot);
                 }
             }
         }
+    }
+
+    pub(super) fn begin_conversation(&mut self, slot: Slot) {
+        let deadline_ns = self.idle_deadline();
+        let flow = self.flows.get(slot).map(|flow| &mut flow.purpose);
+        if let Some(Purpose::Resolver(talk)) = flow {
+            talk.deadline_ns = deadline_ns;
+        }
+        self.queue(slot);
     }
 
     /// The turn of a connection to the resolver.
@@ -77,7 +98,8 @@ impl Gateway {
                 Said::Nonsense => return self.break_off(slot),
                 Said::Question(question) => {
                     talk.is_asking = true;
-                    self.ask(question, Asker::Tcp(slot));
+                    let owner = flow.owner;
+                    self.ask(question, Asker::Tcp(slot), owner);
                 }
                 Said::Refused => {}
                 Said::Nothing => {

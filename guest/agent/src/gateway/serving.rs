@@ -20,6 +20,7 @@ use super::dns;
 use super::flow::{self, Flow, Purpose, State, Turn};
 use super::flows::{Flows, Slot};
 use super::leftovers::Leftovers;
+use super::owners::Owners;
 use super::packet::Unreachable;
 use super::pipe::Pipe;
 use super::poll::{Poll, Readiness, Source};
@@ -34,12 +35,15 @@ use crate::sys::monotonic_ns;
 const RELAY_NS: u64 = 2_000_000_000;
 /// How long a connection may take that the relay has opened. The kernel gives up earlier.
 const OPENING_NS: u64 = 90_000_000_000;
+/// How long a connection to the resolver lasts without a question and without an answer under way.
+const IDLE_NS: u64 = 10_000_000_000;
 /// Packets, frames and connections that are handled before others get their turn.
 pub(super) const BATCH: usize = 64;
 
 pub struct Gateway {
     pub(super) poll: Poll,
     pub(super) outer: Tun,
+    pub(super) owners: Owners,
     pub(super) inner: Tun,
     steering: Steering,
     pub(super) pipe: Pipe,
@@ -58,7 +62,7 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(
-        outer: Tun,
+        (outer, owners): (Tun, Owners),
         inner: Tun,
         steering: Steering,
         pipe: Pipe,
@@ -72,6 +76,7 @@ impl Gateway {
         Ok(Gateway {
             poll,
             outer,
+            owners,
             inner,
             steering,
             pipe,
@@ -220,13 +225,18 @@ impl Gateway {
         State::Opening { deadline_ns }
     }
 
+    /// A connection to the resolver stands, or has an answer.
+    pub(super) fn idle_deadline(&mut self) -> u64 {
+        self.note_due(monotonic_ns() + IDLE_NS)
+    }
+
     fn expire(&mut self) {
         let now_ns = monotonic_ns();
         for slot in self.flows.late(now_ns) {
-            if let Some(flow) = self.remove(slot) {
-                if let State::Asking { syn, .. } = flow.state {
-                    self.refuse(&syn, Unreachable::Prohibited);
-                }
+            match self.remove(slot).map(|flow| flow.state) {
+                Some(State::Asking { syn, .. }) => self.refuse(&syn, Unreachable::Prohibited),
+                Some(State::Open(fd)) => flow::reset(fd),
+                _ => {}
             }
         }
         while let Some(pending) = self.questions.take_late(now_ns) {
@@ -257,6 +267,7 @@ impl Gateway {
             };
             flow.state = State::Open(fd);
             match flow.purpose {
+                Purpose::Resolver(_) => self.begin_conversation(slot),
                 Purpose::Relay if flow.stream.is_none() => self.break_off(slot),
                 Purpose::Discard => drop(self.remove(slot)),
                 _ => self.queue(slot),

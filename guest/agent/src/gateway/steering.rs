@@ -7,18 +7,14 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::bpf::{self, call, code, copy, set, EXIT, MAP_LOOKUP};
 use super::packet::Key;
 use crate::sys::{self, check, owned};
 
-const BPF_MAP_CREATE: libc::c_int = 0;
-const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
-const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_SOCKMAP: u32 = 15;
 const PROG_TYPE_SK_LOOKUP: u32 = 30;
 const ATTACH_SK_LOOKUP: u32 = 36;
 
-const MAP_LOOKUP: i32 = 1;
 const SK_RELEASE: i32 = 86;
 const SK_ASSIGN: i32 = 124;
 
@@ -65,28 +61,12 @@ const ADDRESS_BYTES: libc::socklen_t = std::mem::size_of::<libc::sockaddr_in>() 
 
 pub fn steer() -> io::Result<Steering> {
     let listener = listen()?;
-    let map = bpf(BPF_MAP_CREATE, |attributes| {
-        for (at, value) in [(0, MAP_TYPE_SOCKMAP), (4, 4), (8, 8), (12, 1)] {
-            put32(attributes, at, value);
-        }
-    })?;
-    let (key, value) = (0u32, listener.as_raw_fd() as u64);
-    set(&map, &key, &value)?;
-    let code = program(map.as_raw_fd());
-    let license = c"Apache-2.0";
-    let program = bpf(BPF_PROG_LOAD, |attributes| {
-        put32(attributes, 0, PROG_TYPE_SK_LOOKUP);
-        put32(attributes, 4, code.len() as u32);
-        put64(attributes, 8, code.as_ptr() as u64);
-        put64(attributes, 16, license.as_ptr() as u64);
-        put32(attributes, 68, ATTACH_SK_LOOKUP);
-    })?;
+    let map = bpf::make_map(MAP_TYPE_SOCKMAP, 8, 1)?;
+    bpf::put(&map, 0, &(listener.as_raw_fd() as u64))?;
+    let program = program(map.as_raw_fd());
+    let program = bpf::load(PROG_TYPE_SK_LOOKUP, ATTACH_SK_LOOKUP, &program)?;
     let namespace = sys::open(c"/proc/self/ns/net", libc::O_RDONLY)?;
-    let link = bpf(BPF_LINK_CREATE, |attributes| {
-        put32(attributes, 0, program.as_raw_fd() as u32);
-        put32(attributes, 4, namespace.as_raw_fd() as u32);
-        put32(attributes, 8, ATTACH_SK_LOOKUP);
-    })?;
+    let link = bpf::link(&program, &namespace, ATTACH_SK_LOOKUP)?;
     Ok(Steering {
         listener,
         _program: program,
@@ -117,15 +97,6 @@ fn listen() -> io::Result<OwnedFd> {
 
 /// In C: `sk = map[0]; if (sk) { assign(ctx, sk, 0); release(sk); } return SK_PASS;`
 fn program(map: i32) -> [u64; 17] {
-    let code = |operation: u8, to: u8, from: u8, offset: i16, value: i32| {
-        u64::from(operation)
-            | u64::from(to | from << 4) << 8
-            | u64::from(offset as u16) << 16
-            | u64::from(value as u32) << 32
-    };
-    let copy = |to: u8, from: u8| code(0xbf, to, from, 0, 0);
-    let set = |to: u8, value: i32| code(0xb7, to, 0, 0, value);
-    let call = |function: i32| code(0x85, 0, 0, 0, function);
     [
         copy(6, 1),
         code(0x62, 10, 0, -4, 0), // the key, on the stack
@@ -143,37 +114,6 @@ fn program(map: i32) -> [u64; 17] {
         copy(1, 7),
         call(SK_RELEASE),
         set(0, 1),
-        code(0x95, 0, 0, 0, 0),
+        EXIT,
     ]
-}
-
-/// `union bpf_attr`, up to the fields that are used.
-type Attributes = [u8; 128];
-
-fn put32(attributes: &mut Attributes, at: usize, value: u32) {
-    attributes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-}
-
-fn put64(attributes: &mut Attributes, at: usize, value: u64) {
-    attributes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-}
-
-fn set(map: &OwnedFd, key: &u32, value: &u64) -> io::Result<()> {
-    let mut attributes = [0; 128];
-    put32(&mut attributes, 0, map.as_raw_fd() as u32);
-    put64(&mut attributes, 8, std::ptr::from_ref(key) as u64);
-    put64(&mut attributes, 16, std::ptr::from_ref(value) as u64);
-    call(BPF_MAP_UPDATE_ELEM, &attributes).map(drop)
-}
-
-fn bpf(command: libc::c_int, fill: impl FnOnce(&mut Attributes)) -> io::Result<OwnedFd> {
-    let mut attributes = [0; 128];
-    fill(&mut attributes);
-    owned(call(command, &attributes)?)
-}
-
-fn call(command: libc::c_int, attributes: &Attributes) -> io::Result<libc::c_int> {
-    let (pointer, bytes) = (attributes.as_ptr(), attributes.len());
-    // SAFETY: the attributes are as long as we say, and what they point to outlives the call.
-    check(unsafe { libc::syscall(libc::SYS_bpf, command, pointer, bytes) as libc::c_int })
 }

@@ -18,6 +18,7 @@ const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
 const TUNSETOWNER: libc::c_ulong = 0x4004_54cc;
 const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+const TUNSETFILTEREBPF: libc::c_ulong = 0x8004_54e1;
 const ROOT: libc::c_ulong = 0;
 /// Packets may come without checksum, and several of one connection as one.
 const TUN_F_CSUM: libc::c_ulong = 1;
@@ -58,6 +59,13 @@ impl Tun {
             ))?;
         }
         Ok(())
+    }
+
+    /// A program that sees each packet before it is read, and returns how much of it is kept.
+    pub fn filter(&self, program: &OwnedFd) -> io::Result<()> {
+        let program = program.as_raw_fd();
+        // SAFETY: the argument is a number that outlives the call.
+        check(unsafe { libc::ioctl(self.fd(), TUNSETFILTEREBPF as _, &program) }).map(drop)
     }
 
     pub fn fd(&self) -> RawFd {
