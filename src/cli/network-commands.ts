@@ -30,12 +30,12 @@ export const networkCommands: Commands = {
     meaning: "show or replace the network of a capsule",
     details:
       "With an option the whole network is replaced: what is left out gets its default. On a running capsule it holds when the command " +
-      "ends: open connections that it forbids are reset. The last denied destinations are listed, which --allow would open.",
+      "ends: open connections that it forbids are reset. The last destinations are listed, for --allow: up to ten each that were reached, denied, and allowed but in vain.",
     options: networkOptions,
     words: [1, 1],
     completes: "capsule",
     examples: [
-      ["capsule network ID", "what was asked for, what is in effect, and what was denied"],
+      ["capsule network ID", "what was asked for, what is in effect, and the last destinations"],
       ["capsule network ID --egress allowlist --allow pypi.org", "nothing else any more"],
       ["capsule network ID --public-port 8000", "anybody may open that port's URL"],
       ["capsule network ID --egress none", "nothing goes out, and no port is public"],

@@ -36,12 +36,19 @@ export async function network(call: Call): Promise<number> {
   return exitCodes.done;
 }
 
-const deniedShown = 10;
+type Decision = NetworkState["recent"][number];
+
+/** Decisions of each verdict. */
+const recentShown = 10;
 
 function rowsOf({ egress, allow, deny, publicPorts, hostHeader, inject, ...state }: NetworkState): string[][] {
   const { effective, counters, recent, unsupported } = state;
   const list = (values: readonly unknown[]) => values.join(", ") || "-";
-  const denied = recent.filter(({ verdict }) => verdict === "denied").slice(-deniedShown);
+  const last = (wanted: Decision["verdict"]) =>
+    recent
+      .filter(({ verdict }) => verdict === wanted)
+      .slice(-recentShown)
+      .toReversed();
   return [
     ["egress", egress],
     ["allow", list(allow)],
@@ -51,15 +58,17 @@ function rowsOf({ egress, allow, deny, publicPorts, hostHeader, inject, ...state
     ...inject.map(({ host, headers }) => ["injected", `${host}: ${list(Object.keys(headers))}`]),
     ["in effect", `${effective.egress}${unsupported ? ", without a way out" : ""}`],
     ["connections", `${counters.connectionsTotal}, of them ${counters.connectionsOpen} open`],
+    ...last("allowed").map((decision) => ["", decisionWords(decision)]),
     ["bytes", `${counters.bytesOut} out, ${counters.bytesIn} in`],
     ["denied", String(counters.deniedTotal)],
-    ...denied
-      .toReversed()
-      .map(({ host, address = "-", port, reason, count }) => [
-        "",
-        `${host ?? address}${port === undefined ? "" : `:${port}`}, ${reason}, ${count} times`,
-      ]),
+    ...last("denied").map((decision) => ["", decisionWords(decision)]),
+    ...last("failed").map((decision, at) => [at === 0 ? "failed" : "", decisionWords(decision)]),
   ];
+}
+
+function decisionWords({ host, address = "-", port, reason, count }: Decision): string {
+  const destination = `${host ?? address}${port === undefined ? "" : `:${port}`}`;
+  return [destination, ...(reason === "" ? [] : [reason]), count === 1 ? "once" : `${count} times`].join(", ");
 }
 
 export async function url(call: Call): Promise<number> {
