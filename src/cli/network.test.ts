@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { Api, keys } from "../../test/api.ts";
+import { test } from "node:test";
+import { Api } from "../../test/api.ts";
+import { lineTo } from "../../test/cli/api-line.ts";
 import { CommandLine } from "../../test/cli/command-line.ts";
 import { FakeOutbound } from "../../test/fakes/fake-outbound.ts";
 import { waitFor } from "../../test/wait-for.ts";
@@ -13,12 +14,7 @@ const isMac = process.platform === "darwin" && "its opener has another name";
 const none = { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] };
 const outbound = new FakeOutbound();
 const api = new Api({}, {}, { outbound });
-let line: CommandLine;
-before(async () => {
-  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-  line = new CommandLine({ CAPSULE_URL: url, CAPSULE_API_KEY: keys.red });
-});
-after(() => api.app.close());
+const line = lineTo(api);
 
 const networkOf = async (id: string) => (await api.call("GET", `/v1/capsules/${id}`)).json.network;
 

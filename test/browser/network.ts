@@ -127,12 +127,15 @@ test("the last connections are listed, and a denied one is allowed by its button
   const recent = [
     { at, verdict: "allowed", reason: "", host: "a.example", address: "1.2.3.4", port: 443, count: 1 },
     { at, verdict: "denied", reason: "reserved", address: "10.0.0.1", port: 80, count: 1 },
+    { at, verdict: "failed", reason: "dns", host: "gone.example", count: 3 },
+    { at, verdict: "allowed", reason: "", host: "host.capsule.internal", address: "192.0.0.1", port: 11434, count: 2 },
     { at, verdict: "denied", reason: "egress none", host: "db.example", port: 5432, count: 7 },
   ];
+  const effective = { egress: "allowlist", allow: ["host.capsule.internal:11434"], deny: [] };
   await page.route(`**${capsule.path}/network`, async (route) => {
     const response = await route.fetch();
     const counters = { connections_open: 1, connections_total: 9, denied_total: 8, bytes_out: 2048, bytes_in: 1024 };
-    await route.fulfill({ response, json: { ...(await response.json()), recent, counters } });
+    await route.fulfill({ response, json: { ...(await response.json()), recent, counters, effective } });
   });
   await visitor.walksTo(`#/capsules/${capsule.id}/network`);
   await visitor.sees("9 connections, 1 of them open, 8 denied; 2 KiB out, 1 KiB in");
@@ -140,6 +143,16 @@ test("the last connections are listed, and a denied one is allowed by its button
   await row("a.example:443").getByText("1.2.3.4").waitFor();
   await row("10.0.0.1:80").getByText("a reserved address").waitFor();
   assert.equal(await row("10.0.0.1:80").getByRole("button").count(), 0);
+  const cells = await row("gone.example").getByRole("cell").allInnerTexts();
+  assert.deepEqual(cells.slice(0, 2), ["failed\nthe name cannot be resolved", "3"]);
+  await row("host.capsule.internal:11434").getByText("192.0.0.1").waitFor();
+  const named = await page.getByRole("rowheader").allInnerTexts();
+  assert.deepEqual(
+    named.map((text) => text.split("\n")[0]),
+    recent.toReversed().map(({ host, address, port }) => [host ?? address, port].filter(Boolean).join(":")),
+  );
+  await page.getByRole("definition").filter({ hasText: "What is allowed" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Allow", exact: true }).count(), 1);
   assert.deepEqual(await inspect(page), []);
   await row("db.example:5432").getByRole("button", { name: "Allow" }).press("Enter");
   await visitor.sees("db.example:5432 is allowed.");

@@ -2,10 +2,10 @@
 import { useState } from "preact/hooks";
 import type { CapsuleInfo, NetworkOptions } from "../../src/sdk/sdk.ts";
 import { FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
+import { TextField } from "../parts/text-field.tsx";
 import { type Dashboard, useDashboard } from "../state/dashboard.ts";
 import { linesIn, portsIn } from "../state/ports.ts";
-import { EgressField, EntriesField, networkPaths, PublicPortsField } from "./network-fields.tsx";
+import { EgressField, networkPaths, PublicPortsField } from "./network-fields.tsx";
 
 /** The change is shown once this resolves, also without events. */
 async function replaceNetwork({ client, store }: Dashboard, id: string, network: NetworkOptions): Promise<void> {
@@ -79,37 +79,30 @@ export function NetworkDialog({ capsule, onClose }: { capsule: CapsuleInfo; onCl
   return (
     <FormDialog title="Network" confirm="Save" paths={networkPaths} onConfirm={save} onClose={onClose}>
       <EgressField chosen={egress} onChange={(chosen) => chosen !== "" && setEgress(chosen)} />
-      <EntriesField
+      <TextField
         label="Allowed"
         path="network.allow"
         hint="Domains, *. and a domain, IPv4 addresses and ranges, a line for each; with :port or without."
+        rows={3}
         text={allow}
         onChange={setAllow}
       />
-      <EntriesField
+      <TextField
         label="Denied"
         path="network.deny"
         hint="IPv4 addresses and ranges, a line for each. They go before what is allowed."
+        rows={3}
         text={deny}
         onChange={setDeny}
       />
       <PublicPortsField text={ports} onChange={setPorts} />
-      <Field
+      <TextField
         label="Host header"
         path="network.host_header"
         hint="What servers in the capsule see, such as localhost:{port}. Empty: the client's."
-      >
-        {(ties) => (
-          <input
-            {...ties}
-            type="text"
-            autocomplete="off"
-            spellcheck={false}
-            value={host}
-            onInput={(event) => setHost(event.currentTarget.value)}
-          />
-        )}
-      </Field>
+        text={host}
+        onChange={setHost}
+      />
     </FormDialog>
   );
 }

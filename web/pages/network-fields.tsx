@@ -1,6 +1,7 @@
 /** The fields of a network that a capsule's create and its later change share. */
 import type { Egress } from "../../src/sdk/sdk.ts";
 import { Field } from "../parts/field.tsx";
+import { TextField } from "../parts/text-field.tsx";
 
 /** As the service names the fields in a refusal. */
 export const networkPaths = [
@@ -45,51 +46,18 @@ export function EgressField({ chosen, hasDefault = false, onChange }: EgressFiel
   );
 }
 
-interface TextProps {
+interface PublicPortsFieldProps {
   text: string;
   onChange: (text: string) => void;
 }
 
-export function PublicPortsField({ text, onChange }: TextProps) {
+export function PublicPortsField(props: PublicPortsFieldProps) {
   return (
-    <Field
+    <TextField
       label="Public ports"
       path="network.public_ports"
       hint="Such as 3000, 8080. Anybody who has their URL may reach them; their requests may wake the capsule."
-    >
-      {(ties) => (
-        <input
-          {...ties}
-          type="text"
-          autocomplete="off"
-          value={text}
-          onInput={(event) => onChange(event.currentTarget.value)}
-        />
-      )}
-    </Field>
-  );
-}
-
-interface EntriesFieldProps extends TextProps {
-  label: string;
-  path: (typeof networkPaths)[number];
-  hint: string;
-}
-
-/** A line for each entry. */
-export function EntriesField({ label, path, hint, text, onChange }: EntriesFieldProps) {
-  return (
-    <Field label={label} path={path} hint={hint}>
-      {(ties) => (
-        <textarea
-          {...ties}
-          rows={3}
-          autocomplete="off"
-          spellcheck={false}
-          value={text}
-          onInput={(event) => onChange(event.currentTarget.value)}
-        />
-      )}
-    </Field>
+      {...props}
+    />
   );
 }

@@ -4,6 +4,8 @@ import { Field } from "./field.tsx";
 interface TextFieldProps {
   label: string;
   hint: string;
+  /** As the service names it in a refusal. */
+  path?: string;
   text: string;
   onChange: (text: string) => void;
   isRequired?: boolean;
@@ -15,10 +17,10 @@ interface TextFieldProps {
 }
 
 export function TextField(props: TextFieldProps) {
-  const { label, hint, text, onChange, isRequired = false, rows = 1, pattern, maxLength, placeholder } = props;
+  const { label, hint, path, text, onChange, isRequired = false, rows = 1, pattern, maxLength, placeholder } = props;
   const common = { value: text, required: isRequired, autocomplete: "off", spellcheck: false } as const;
   return (
-    <Field label={label} hint={hint}>
+    <Field label={label} hint={hint} {...(path === undefined ? {} : { path })}>
       {(ties) =>
         rows > 1 ? (
           <textarea {...ties} {...common} rows={rows} onInput={({ currentTarget }) => onChange(currentTarget.value)} />
