@@ -9,6 +9,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { waitFor } from "../wait-for.ts";
 import { archiveServer } from "./archive-server.ts";
 import { bytesOf, type Told, world } from "./internet.ts";
 
@@ -187,8 +188,19 @@ async function openServers(): Promise<void> {
   );
 }
 
+/** Whether a connection waits for its listener, which takes one a turn, or for the last packet of its handshake. */
+function someoneWaits(): boolean {
+  const [listening, opening] = ["0A", "03"];
+  const lines = readFileSync("/proc/net/tcp", "utf8").trim().split("\n").slice(1);
+  return lines.some((line) => {
+    const [, , , state, queues] = line.trim().split(/\s+/);
+    return state === opening || (state === listening && !queues?.endsWith(":00000000"));
+  });
+}
+
 process.on("message", async (message: string) => {
   if (message === "arrived") {
+    await waitFor("every connection is taken", () => !someoneWaits());
     tell({ kind: "arrived", ...arrived });
     Object.assign(arrived, { connections: [], questions: [], resets: 0 });
     return;
