@@ -30,7 +30,7 @@ export class JailedRelay implements AsyncDisposable {
   }
 
   async attach(policy: Partial<RelayPolicy>): Promise<{ peer: GatewayPeer; run: number }> {
-    const { peer, socket } = await GatewayPeer.pair();
+    const { peer, socket } = await GatewayPeer.pair({ isPaused: true });
     const run = ++this.#run;
     const attach: ToRelay = { kind: "attach", run, capsule: `cl-${run}`, team: "team", policy: policyOf(policy) };
     this.child.send(attach, socket);

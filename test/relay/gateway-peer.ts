@@ -1,7 +1,7 @@
 /** The guest's end of docs/NETWORK-PROTOCOL.md in a test: it opens connections and asks names over a real socket. */
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer, type Socket } from "node:net";
+import { createServer, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
@@ -118,13 +118,15 @@ export class GatewayPeer {
     socket.on("error", () => {});
   }
 
-  /** A peer, and the socket at the relay's end. */
-  static async pair(): Promise<{ peer: GatewayPeer; socket: Socket }> {
+  /** A peer, and the socket at the relay's end; a paused one is read only by the process that it is handed to. */
+  static async pair({ isPaused = false } = {}): Promise<{ peer: GatewayPeer; socket: Socket }> {
     const folder = mkdtempSync(join(tmpdir(), "gateway-"));
     const server = createServer({ allowHalfOpen: true });
     await once(server.listen(join(folder, "port")), "listening");
-    const socket = connect(join(folder, "port"));
-    const [accepted] = (await once(server, "connection")) as [Socket];
+    const socket = new Socket();
+    if (isPaused) socket.pause();
+    socket.connect(join(folder, "port"));
+    const [[accepted]] = (await Promise.all([once(server, "connection"), once(socket, "connect")])) as [[Socket], []];
     server.close();
     rmSync(folder, { recursive: true });
     return { peer: new GatewayPeer(accepted), socket };
