@@ -34,7 +34,7 @@ export class SecretKey {
     }
     if (!/^[0-9a-f]{64}\n?$/.test(text)) {
       throw new Error(
-        `${path} is damaged: bring it back from a backup, or remove it; capsules with envs can then not be resumed`,
+        `${path} is damaged: bring it back from a backup, or remove it; capsules with envs can then not be resumed, and requests with injected headers fail`,
       );
     }
     return new SecretKey(Buffer.from(text.trim(), "hex"));

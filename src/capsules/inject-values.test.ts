@@ -102,6 +102,56 @@ describe("a value", () => {
     assert.deepEqual(told(), [{ host: "a.example", headers: { "X-Key": "given anew" } }]);
   });
 
+  test("that cannot be decrypted is kept for the key that comes back, by a PUT with null too", async () => {
+    const { create, database, host, capsules, team, settled } = world();
+    const id = await create(ruled({ "X-Key": secret }));
+    await capsules.pause(team, id);
+    await settled();
+    const life = (key: SecretKey) => {
+      const outbound = new FakeOutbound();
+      return { ...fakeService({ database, host, outbound, secret: key }), outbound };
+    };
+    const without = life(new SecretKey(Buffer.alloc(32, 8)));
+    await without.recover();
+    const { networks } = without.capsules;
+    const change = networks.parse({ ...ruled({ "X-Key": null }), deny: ["9.9.9.9"] }, limits, id);
+    await without.capsules.update(team, id, change);
+    const again = life(new SecretKey(Buffer.alloc(32, 7)));
+    await again.recover();
+    await again.capsules.resume(team, id);
+    const policy = again.outbound.told.at(-1)?.[2];
+    assert.deepEqual(
+      [policy?.deny, policy?.inject],
+      [["9.9.9.9"], [{ host: "a.example", headers: { "X-Key": secret } }]],
+    );
+  });
+
+  test("changes with its policy or not at all, and what was committed holds in the next life", async () => {
+    const { create, put, database, host, capsules, team, outbound } = world();
+    const id = await create(ruled({ "X-Key": "old" }));
+    const both = (told = outbound) => {
+      const { deny, inject } = told.told.at(-1)![2]!;
+      return [deny, inject?.[0]?.headers];
+    };
+    const change = { ...ruled({ "X-Key": "new", "X-More": "1" }), deny: ["9.9.9.9"] };
+    for (const column of ["network", "inject"]) {
+      database.exec(
+        `CREATE TRIGGER fails BEFORE UPDATE OF ${column} ON capsules BEGIN SELECT RAISE(ABORT, 'no room'); END`,
+      );
+      await assert.rejects(put(id, change), /no room/);
+      database.exec("DROP TRIGGER fails");
+      await capsules.networks.applied(id);
+      assert.deepEqual(both(), [[], { "X-Key": "old" }], `the write of ${column} failed`);
+    }
+    await capsules.update(team, id, capsules.networks.parse(change, limits, id)); // the end comes before the relay is told
+    const next = new FakeOutbound();
+    const life = fakeService({ database, host, outbound: next });
+    await life.recover();
+    await life.settled();
+    await life.capsules.networks.applied(id);
+    assert.deepEqual(both(next), [["9.9.9.9"], { "X-Key": "new", "X-More": "1" }]);
+  });
+
   test("opens for no other capsule, host or name", async () => {
     const { create, database, capsules, told } = world();
     const [id, another] = [await create(ruled({ "X-Key": secret })), await create(ruled({ "X-Key": "other" }))];
