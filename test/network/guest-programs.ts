@@ -92,17 +92,20 @@ print(json.dumps(sorted(codes)))`;
  */
 export const hold = `${outcomes}
 import time
+def say(line):
+    sys.stdout.write(line + "\\n") # whole, beside those of other threads
+    sys.stdout.flush()
 def begin(way, host, port):
     connection = socket.create_connection((host, port), 60)
     connection.settimeout(None)
-    print(way, flush=True)
+    say(way)
     def act():
         if way == "half-closed": connection.shutdown(socket.SHUT_WR)
         while True:
             if way == "writing": connection.sendall(b"x" * 4096)
             elif connection.recv(4096) == b"": return "end"
             if way in ("reading", "writing"): time.sleep(.05)
-    print(way, attempt(act), flush=True)
+    say(f"{way} {attempt(act)}")
 threads = [threading.Thread(target=begin, args=target) for target in json.loads(sys.argv[1])]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

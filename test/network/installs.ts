@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import type { TestCapsule } from "../client.ts";
+import { patient } from "./whole-world.ts";
 
 export const installs = {
   curl: `
@@ -24,8 +25,8 @@ export const installs = {
 
 /** Makes the capsule trust the archives, and apt use theirs. */
 export async function useArchives(capsule: TestCapsule, certificate: string): Promise<void> {
-  await capsule.sh("cat >> /etc/ssl/certs/ca-certificates.crt", { stdin: certificate });
-  await capsule.sh("echo 'deb [trusted=yes] http://apt.archives.example/ ./' > /etc/apt/sources.list");
+  await capsule.sh("cat >> /etc/ssl/certs/ca-certificates.crt", { ...patient, stdin: certificate });
+  await capsule.sh("echo 'deb [trusted=yes] http://apt.archives.example/ ./' > /etc/apt/sources.list", patient);
 }
 
 /** The script in a folder of its own; it fails as soon as a part of it does. */
@@ -35,7 +36,7 @@ export const inOwnFolder = (script: string) =>
 /** Standard output of a script that runs in a folder of its own. */
 export async function inFolder(capsule: TestCapsule, script: string): Promise<string> {
   const args = ["-c", inOwnFolder(script)];
-  const { stdout, stderr, exit_code } = await capsule.run("bash", args, { timeout_sec: 300 });
+  const { stdout, stderr, exit_code } = await capsule.run("bash", args, patient);
   assert.equal(exit_code, 0, `${script}\n${stdout}${stderr}`);
   return stdout.trim();
 }

@@ -1,6 +1,7 @@
 /**
- * Relay, server and gateways are killed at random beside downloads and installs: no byte may be wrong, no install may hang, and
- * connections, descriptors and memory must come back to where they were. As root: `node test/network/soak.ts --minutes 10`.
+ * Relay, server and gateways are killed, and capsules paused, at random beside downloads and installs: no byte may be wrong, no install
+ * may hang, and connections, descriptors and memory must come back to where they were. As root:
+ * `node test/network/soak.ts --minutes 10`.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -15,7 +16,7 @@ import { waitFor } from "../wait-for.ts";
 import { makeArchives } from "./archives.ts";
 import { inOwnFolder, installed, installs, useArchives } from "./installs.ts";
 import { soakProgram } from "./soak-program.ts";
-import { connected, killGateway, useResolver, WholeWorld } from "./whole-world.ts";
+import { connected, killGateway, patient, useResolver, WholeWorld } from "./whole-world.ts";
 
 const { values } = parseArgs({ options: { minutes: { type: "string", default: "10" }, inside: { type: "boolean" } } });
 const { random, seed } = randomOf();
@@ -52,7 +53,7 @@ async function measure(whole: WholeWorld, ids: string[]): Promise<Use> {
   const [relay, server] = [await whole.relay(), whole.server.pid!];
   const gateway =
     "cd /proc/$(pgrep -o -f '[-]-gateway'); ls fd | wc -l; sed -n 's/^VmRSS:\\s*\\([0-9]*\\) kB/\\1/p' status";
-  const said = await Promise.all(ids.map((id) => whole.client.known(id).sh(gateway)));
+  const said = await Promise.all(ids.map((id) => whole.client.known(id).sh(gateway, patient)));
   const sum = (row: number) => said.reduce((total, text) => total + Number(text.split("\n")[row]), 0);
   return {
     relayDescriptors: descriptorsOf(relay),
@@ -70,13 +71,27 @@ const above = (now: Use, baseline: Use) =>
     (what) => now[what] > baseline[what] + (what.endsWith("Bytes") ? slackBytes : slackDescriptors),
   );
 
-async function killOne(whole: WholeWorld, ids: string[], killed: Record<string, number>): Promise<void> {
-  const dice = random();
-  const victim = dice < 0.4 ? "relay" : dice < 0.8 ? "gateway" : dice < 0.9 ? "SIGTERM" : "SIGKILL";
-  killed[victim] = (killed[victim] ?? 0) + 1;
+type Victim = "relay" | "gateway" | "SIGTERM" | "SIGKILL" | "pause";
+/** Each is as likely as its share of the list. */
+const victims: readonly Victim[] = [
+  ...Array<Victim>(3).fill("relay"),
+  ...Array<Victim>(3).fill("gateway"),
+  ...Array<Victim>(2).fill("pause"),
+  "SIGTERM",
+  "SIGKILL",
+];
+
+async function disturb(whole: WholeWorld, ids: string[], count: Record<string, number>): Promise<void> {
+  const anyOf = <T>(list: readonly T[]) => list[Math.floor(random() * list.length)]!;
+  const victim = anyOf(victims);
+  const capsule = whole.client.known(anyOf(ids));
+  count[victim] = (count[victim] ?? 0) + 1;
   if (victim === "relay") process.kill(await whole.relay(), "SIGKILL");
-  else if (victim === "gateway") await killGateway(whole.client.known(ids[Math.floor(random() * ids.length)]!));
-  else await whole.restart(victim);
+  else if (victim === "gateway") await killGateway(capsule);
+  else if (victim === "pause") {
+    await capsule.pause();
+    await capsule.resume();
+  } else await whole.restart(victim);
   await whole.relayIsUp();
 }
 
@@ -104,15 +119,15 @@ async function soak(whole: WholeWorld, sha256: string): Promise<void> {
   const args = ["-c", soakProgram, "/tmp/stop", JSON.stringify(scripts), sha256];
   const command = { cmd: "python3", args, background: true, tag: "soak" };
   for (const capsule of capsules()) assert.equal((await capsule.exec(command)).status, 202);
-  const killed: Record<string, number> = {};
+  const disturbed: Record<string, number> = {};
   const untilMs = performance.now() + Number(values.minutes) * minuteMs;
   while (performance.now() < untilMs) {
     await delay(500 + 5_000 * random());
-    await killOne(whole, ids, killed);
+    await disturb(whole, ids, disturbed);
   }
-  console.log("killed", killed);
+  console.log({ disturbed });
   for (const capsule of capsules()) await works(capsule);
-  for (const capsule of capsules()) await capsule.sh("touch /tmp/stop");
+  for (const capsule of capsules()) await capsule.sh("touch /tmp/stop", patient);
   for (const capsule of capsules()) {
     const logs = async () =>
       (await whole.client.expect(200, "GET", `${capsule.path}/processes/soak/logs`)).bytes.toString();

@@ -114,9 +114,13 @@ export function useResolver(folder: string): void {
   execFileSync("mount", ["--bind", file, "/etc/resolv.conf"]);
 }
 
+/** Deadline of commands, also of a guest that is busy on a busy machine. */
+export const patient = { timeout_sec: 300 };
+
 /** The output of a program in the guest. */
 export async function python(capsule: TestCapsule, program: string, ...args: (string | number)[]): Promise<string> {
-  const { stdout, stderr, exit_code } = await capsule.run("python3", ["-c", program, ...args.map(String)]);
+  const command = ["-c", program, ...args.map(String)];
+  const { stdout, stderr, exit_code } = await capsule.run("python3", command, patient);
   assert.equal(exit_code, 0, stderr);
   return stdout.trim();
 }
@@ -180,5 +184,8 @@ export class Held {
 export async function killGateway(capsule: TestCapsule): Promise<void> {
   // The pattern does not match the command that has it.
   const find = "pgrep -o -f '[-]-gateway'";
-  await capsule.sh(`old=$(${find}); kill -KILL $old; until new=$(${find}) && [[ $new != $old ]]; do sleep .05; done`);
+  await capsule.sh(
+    `old=$(${find}); kill -KILL $old; until new=$(${find}) && [[ $new != $old ]]; do sleep .05; done`,
+    patient,
+  );
 }
