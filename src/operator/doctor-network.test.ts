@@ -8,7 +8,13 @@ import { type Ask, Listener, tryNetwork } from "./doctor-network.ts";
 const denied = { verdict: "denied", reason: "egress none", address: "192.0.2.1", port: 9, count: 1 };
 
 /** A service whose capsule dials as told. */
-function service({ unsupported = false, recent = [denied], egress = "allowlist", reached = true }): Ask {
+function service({
+  unsupported = false,
+  recent = [denied],
+  egress = "allowlist",
+  reached = true,
+  resolves = true,
+}): Ask {
   return async (method, path, body) => {
     if (method === "PUT") {
       assert.equal(path, "/v1/capsules/cl-a/network");
@@ -16,6 +22,10 @@ function service({ unsupported = false, recent = [denied], egress = "allowlist",
     }
     const { args } = body as { args: string[] };
     const isHost = args[2] === "host.capsule.internal";
+    if (args[2]?.endsWith(".invalid") === true)
+      return {
+        stdout: `[Errno -2] ${resolves ? "Name or service not known" : "Temporary failure in name resolution"}`,
+      };
     return { stdout: isHost && reached ? "doctor was reached" : "[Errno 113] No route to host" };
   };
 }
@@ -49,6 +59,13 @@ describe("a warning has its remedy", () => {
   test("where nobody has decided", async () => {
     const { word, text } = await tryNetwork(service({ recent: [] }), "/v1/capsules/cl-a", 4_000);
     assert.deepEqual([word, text.includes("No route to host"), text.includes("log")], ["warning", true, true]);
+  });
+
+  test("where no resolver answers", async () => {
+    for (const port of [4_000, undefined]) {
+      const { word, text } = await tryNetwork(service({ resolves: false }), "/v1/capsules/cl-a", port);
+      assert.deepEqual([word, text.includes("/etc/resolv.conf")], ["warning", true]);
+    }
   });
 
   test("where what is allowed is not reached", async () => {

@@ -16,6 +16,11 @@ const greeting = "doctor was reached";
 /** An address of documentation, which no policy opens. */
 const reserved = "192.0.2.1";
 
+/** A name that no zone has, which every resolver says at once. */
+const noName = "doctor.invalid";
+/** The C library's text for a resolver that failed or was silent. */
+const unresolved = "Temporary failure in name resolution";
+
 /** Greets each connection to a port of this machine's 127.0.0.1. */
 export class Listener implements AsyncDisposable {
   readonly #server: Server;
@@ -51,10 +56,12 @@ export async function tryNetwork(ask: Ask, path: string, port: number | undefine
   const denied = await dial(ask, path, reserved, 9);
   const { recent, effective } = await stateAfter(ask, path, {
     egress: "allowlist",
-    allow: port === undefined ? [] : [`host.capsule.internal:${port}`],
+    allow: [noName, ...(port === undefined ? [] : [`host.capsule.internal:${port}`])],
   });
   if (!recent.some(({ verdict, address }) => verdict === "denied" && address === reserved))
     return warning(`the relay, which dials for capsules, has not answered (${denied}): the server's log says why`);
+  if (effective.egress !== "none" && (await dial(ask, path, noName, 9)).includes(unresolved))
+    return warning("capsules resolve no names: the resolvers of this machine's /etc/resolv.conf do not answer");
   if (port === undefined || effective.egress === "none")
     return {
       word: "ok",
