@@ -20,6 +20,7 @@ import type { App } from "./http/route.ts";
 import type { Services } from "./http/services.ts";
 import { TerminalLog } from "./http/terminal-log.ts";
 import { type Certificates, readCertificates, renewCertificate, requireSafeBinding, useForPorts } from "./http/tls.ts";
+import type { Joined } from "./joined.ts";
 import type { Log } from "./log.ts";
 import { type OpenHost, openHost, stateOf } from "./machine.ts";
 import { startMaintenance } from "./maintenance.ts";
@@ -71,14 +72,34 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
 
 async function startLocked(
   config: Config,
-  { certificate, ofPorts, doubt }: Certificates,
+  certificates: Certificates,
   lock: DataLock,
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = openLog(config);
-  if (doubt !== undefined) log.warn(doubt);
-  const records = recordsOf(config, log);
-  const newKey = ensureFirstKey(config.dataDir, records.teams);
+  if (certificates.doubt !== undefined) log.warn(certificates.doubt);
+  const joining = config.cluster === undefined ? undefined : (await import("./joined.ts")).openCluster(config.cluster);
+  const records = recordsOf(config, log, joining?.secret ?? SecretKey.ofFolder(config.dataDir));
+  const joined = await joining?.join(config, records, log);
+  const { limits } = joined ?? config;
+  return await startService({ config: { ...config, limits }, log, records, joined, certificates, lock }, progress);
+}
+
+interface StartOptions {
+  config: Config;
+  log: ReturnType<typeof openLog>;
+  records: Records;
+  /** This host's part in its cluster; undefined: it is alone. */
+  joined: Joined | undefined;
+  certificates: Certificates;
+  lock: DataLock;
+}
+
+async function startService(options: StartOptions, progress: (step: string) => void): Promise<Daemon> {
+  const { config, log, records, joined, lock } = options;
+  const { certificate, ofPorts } = options.certificates;
+  // The keys of a cluster are made in its database.
+  const newKey = joined === undefined ? ensureFirstKey(config.dataDir, records.teams) : undefined;
   const machine = await openHost(config, log, progress);
   const { host, accelerator, step } = machine;
   const state = stateOf(machine, records.store);
@@ -96,19 +117,22 @@ async function startLocked(
   });
   const service = buildService({
     ...{ records, host, clock: systemClock, log, step, observers: observersOf(telemetry) },
-    ...boundsOf(config),
-    outbound: relay,
+    ...{ ...boundsOf(config), outbound: relay, ownership: joined?.cluster.decided },
   });
   const { teams, audit, capsules, templates, idempotency } = service;
-  const app = buildServer(
-    { teams, capsules, templates, idempotency, health: healthOf(config, machine, state, relay), audit },
-    { ...serverOptions(config, telemetry), logger: log, certificate },
-  );
+  const alone = { teams, capsules, templates, idempotency, health: healthOf(config, machine, state, relay), audit };
+  const app = buildServer(joined?.servicesOf(service, alone) ?? alone, {
+    ...{ ...serverOptions(config, telemetry), logger: log, certificate, hostName: joined?.cluster.host },
+    forwarding: joined?.forwarding,
+  });
   if (ofPorts !== undefined) useForPorts(app, config.portDomain.host, ofPorts);
   relay.open();
+  await joined?.start(service);
   await service.recover();
+  joined?.cluster.recovered();
   await service.retired.collect();
   const stopMaintenance = startMaintenance({ ...service, log });
+  await joined?.listen();
   const url = await listenSafely(app, config, certificate !== undefined, log);
   host.openWarmPools();
   host.hashMissing();
@@ -126,7 +150,7 @@ async function startLocked(
       stopMaintenance();
       await app.close(); // within the drain time
       await capsules.close(config.drainMs);
-      await Promise.all([host.close(), relay.close()]);
+      await Promise.all([host.close(), relay.close(), joined?.stop()]);
       records.networkCounters.flush();
       await telemetry.close(traceGraceMs);
       teams.flush();
@@ -202,11 +226,11 @@ function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
 }
 
 /** Throws where the data folder has capsules that its database does not know. */
-function recordsOf(config: Config, log: Log): Records {
+function recordsOf(config: Config, log: Log, secret: SecretKey): Records {
   const file = databasePath(config.dataDir);
   requireDatabase(config.dataDir, file);
   const records = openRecords({
-    ...{ database: openDatabase(file), secret: SecretKey.ofFolder(config.dataDir), clock: systemClock, log },
+    ...{ database: openDatabase(file), secret, clock: systemClock, log },
     ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
   });
   const { capsuleRows, templateRows } = records;

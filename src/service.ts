@@ -68,8 +68,9 @@ export type Records = ReturnType<typeof openRecords>;
 export function openRecords({ database, secret, clock, log, auditEntriesMax, auditKeepMs }: RecordsOptions) {
   const now = () => clock.now();
   const capsuleRows = new CapsuleRows(database);
+  const auditRows = new AuditRows(database);
   const audit = new Audit({
-    ...{ rows: new AuditRows(database), clock },
+    ...{ rows: auditRows, clock },
     entriesMax: auditEntriesMax,
     keepMs: auditKeepMs,
     onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),
@@ -77,7 +78,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
   return {
     database,
     secret,
-    capsuleRows,
+    ...{ capsuleRows, auditRows },
     deadlineRows: new DeadlineRows(database),
     metricRows: new MetricRows(database),
     portRows: new PortRows(database),
@@ -122,7 +123,7 @@ export interface ServiceOptions {
   capacityBytes: number;
   observers: Observers;
   /** Default: this host holds every capsule. */
-  ownership?: Ownership;
+  ownership?: Ownership | undefined;
 }
 
 export function buildService(options: ServiceOptions) {

@@ -19,7 +19,7 @@ import type { Metrics } from "./metrics/metrics.ts";
 import type { Networks, PortAccess } from "./networks.ts";
 import type { CreateRequest } from "./new-row.ts";
 import { OwnedChanges } from "./owned-changes.ts";
-import type { Ownership } from "./ownership.ts";
+import type { KeyedAnswer, Ownership, TemplatePlace } from "./ownership.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import { Revivals } from "./revivals.ts";
@@ -33,7 +33,7 @@ import { type CapsuleView, type ViewTurn, viewOf } from "./view.ts";
 export type { CapsuleView, CreateRequest, PortAccess };
 
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
-export type CaptureCommit<T> = (capsule: CapsuleView, captured: Captured) => T;
+export type CaptureCommit<T> = (capsule: CapsuleView, captured: Captured, createdAt: number) => T;
 
 export interface CapsulesOptions {
   store: CapsuleStore;
@@ -89,15 +89,20 @@ export class Capsules {
   }
 
   /**
-   * Inserts the row, in one transaction with `alongside`, and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
+   * Inserts the row, in one transaction with `alongside`, and begins the start; `answerOf`: what is kept for an Idempotency-Key by who
+   * decides about the capsule; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
    * "name_taken", "invalid_request" for labels and envs, "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
    */
   async create(
     teamId: string,
     request: CreateRequest,
     alongside: (capsule: CapsuleView) => void = () => {},
+    answerOf: (capsule: CapsuleView) => KeyedAnswer | undefined = () => undefined,
   ): Promise<CapsuleView> {
-    const row = await this.#creations.create(teamId, request, (made) => alongside(this.#view(made)));
+    const row = await this.#creations.create(teamId, request, {
+      alongside: (made) => alongside(this.#view(made)),
+      answerOf: (made) => answerOf(this.#view(made)),
+    });
     return this.#view(row);
   }
 
@@ -282,9 +287,9 @@ export class Capsules {
    * Turns a running capsule into a template's files and destroys it; resolves with what `commit` returned. On failure the
    * capsule is still running.
    */
-  async capture<T>(teamId: string, id: string, storage: string, commit: CaptureCommit<T>): Promise<T> {
+  async capture<T>(teamId: string, id: string, to: TemplatePlace, commit: CaptureCommit<T>): Promise<T> {
     const row = this.permit(teamId, id, "snapshot");
-    return await this.#owned.capture(row, storage, (captured) => commit(this.#view(row), captured));
+    return await this.#owned.capture(row, to, (captured, createdAt) => commit(this.#view(row), captured, createdAt));
   }
 
   /** Waits for the change under way, if any, and resolves when nothing of the capsule is left. */

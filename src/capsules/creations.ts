@@ -10,7 +10,7 @@ import { newCapsuleId } from "./ids.ts";
 import type { Networks } from "./networks.ts";
 import { type CreateRequest, newRow } from "./new-row.ts";
 import { originOf } from "./origin.ts";
-import type { Ownership } from "./ownership.ts";
+import type { KeyedAnswer, Ownership } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import { type Resolved, requireGrowth, resolveTemplate } from "./resolved.ts";
 import { encodeLabels } from "./settings.ts";
@@ -34,6 +34,11 @@ export interface CreationsOptions {
   onCreateBegan: (isWarm: boolean) => void;
 }
 
+export interface CreateOptions {
+  alongside: (row: Capsule) => void;
+  answerOf: (row: Capsule) => KeyedAnswer | undefined;
+}
+
 export class Creations {
   readonly #options: CreationsOptions;
   #isClosing = false;
@@ -47,10 +52,11 @@ export class Creations {
     this.#isClosing = true;
   }
 
-  /** As Capsules.create; `alongside` is called with the new row. */
-  async create(teamId: string, request: CreateRequest, alongside: (row: Capsule) => void): Promise<Capsule> {
-    const { store, transitions, clock, host, quotas } = this.#options;
+  /** As Capsules.create, with the new row in place of its view. */
+  async create(teamId: string, request: CreateRequest, { alongside, answerOf }: CreateOptions): Promise<Capsule> {
+    const { store, transitions, clock, host, quotas, ownership } = this.#options;
     this.#requireOpen();
+    ownership.requireCreates?.();
     const encoded = {
       labels: encodeLabels(request.labels ?? {}),
       network: encodePolicy(request.network ?? noNetwork),
@@ -81,7 +87,7 @@ export class Creations {
       const untilStarted = stack.move();
       void quotas.duringStart(teamId, () => transitions.boot(row, admitted)).finally(() => untilStarted.dispose());
     };
-    const owned = this.#owned(row, insert);
+    const owned = this.#owned(row, () => answerOf(row), insert);
     if (owned !== undefined) await owned;
     return row;
   }
@@ -95,12 +101,12 @@ export class Creations {
   }
 
   /** Calls `insert` once the capsule is this host's. A capsule without a row is no host's after a failure, and has no folder. */
-  #owned(row: Capsule, insert: () => void): Promise<void> | undefined {
+  #owned(row: Capsule, answer: () => KeyedAnswer | undefined, insert: () => void): Promise<void> | undefined {
     const { ownership, decisions, quotas } = this.#options;
     const promises = new DisposableStack();
     let isOwned = false;
     const ask = () => {
-      const decided = ownership.create(row);
+      const decided = ownership.create(row, answer);
       if (decided !== undefined) promises.use(quotas.promised.capsule(row));
       return decided;
     };

@@ -5,7 +5,7 @@ import type { Captured } from "../host/host.ts";
 import type { Clock } from "./clock.ts";
 import type { Decisions } from "./decisions.ts";
 import type { Networks } from "./networks.ts";
-import type { Ownership } from "./ownership.ts";
+import type { Ownership, TemplatePlace } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import type { Runs } from "./runs.ts";
 import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
@@ -69,18 +69,24 @@ export class OwnedChanges {
   }
 
   /** As Capsules.capture. */
-  async capture<T>(permitted: Capsule, storage: string, commit: (captured: Captured) => T): Promise<T> {
+  async capture<T>(
+    permitted: Capsule,
+    { storage, ...place }: TemplatePlace,
+    commit: (captured: Captured, createdAt: number) => T,
+  ): Promise<T> {
     const { store, transitions, templates, clock, ownership, decisions } = this.#options;
     const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
     let result: { value: T } | undefined;
-    const ask = () => {
-      if (store.isBeingDestroyed(row.id)) throw missing(row.id);
-      return ownership.capture(row, storage);
-    };
     await transitions.capture(row, storage, async (captured) => {
+      const createdAt = clock.now();
+      const ask = () => {
+        if (store.isBeingDestroyed(row.id)) throw missing(row.id);
+        const { sizeBytes, canGrow } = captured;
+        return ownership.capture(row, { ...place, storage, sizeBytes, canGrow, createdAt });
+      };
       const begin = () =>
         store.beginDestroy(row, () => {
-          result = { value: commit(captured) };
+          result = { value: commit(captured, createdAt) };
         });
       await decisions.make(row.id, ask, begin);
     });

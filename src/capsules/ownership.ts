@@ -9,14 +9,45 @@ import type { Capsule } from "./store.ts";
  * is the request's: CapsuleError "unavailable" when nobody could decide. A call may be repeated, and then succeeds again.
  */
 export interface Ownership {
-  /** A new capsule, of this host. It has no row yet; where it gets none, `destroy` follows. */
-  create(row: Capsule): Promise<void> | undefined;
+  /** Throws "unavailable" where no create could be decided. Nothing is set aside for the capsule yet. */
+  requireCreates?(): void;
+  /**
+   * A new capsule, of this host. It has no row yet; where it gets none, `destroy` follows. `answer`: what is kept with it for its
+   * request's Idempotency-Key.
+   */
+  create(row: Capsule, answer: () => KeyedAnswer | undefined): Promise<void> | undefined;
   /** A capsule without a VM is to get one: a resume, or a start from its disk. */
   admitResume(row: Capsule): Promise<void> | undefined;
   destroy(row: Capsule): Promise<void> | undefined;
-  /** A running capsule becomes the template with this storage, and is destroyed. */
-  capture(row: Capsule, storage: string): Promise<void> | undefined;
+  /** A running capsule becomes the template, and is destroyed. */
+  capture(row: Capsule, template: NewTemplate): Promise<void> | undefined;
   rename(row: Capsule, name: string | null): Promise<void> | undefined;
+}
+
+/** Where a capture leads to. */
+export interface TemplatePlace {
+  storage: string;
+  name: string;
+  /** Whether the team's template of that name, if there is one, is replaced. */
+  overwrites: boolean;
+}
+
+export interface NewTemplate extends TemplatePlace {
+  sizeBytes: number;
+  /** Its agent can make its file system larger. */
+  canGrow: boolean;
+  /** Epoch milliseconds. */
+  createdAt: number;
+}
+
+/** The answer to a request with an Idempotency-Key. */
+export interface KeyedAnswer {
+  route: string;
+  key: string;
+  bodyHash: string;
+  status: number;
+  answer: string;
+  keepMs: number;
 }
 
 const decided = () => undefined;

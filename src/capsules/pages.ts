@@ -2,7 +2,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { labelsOf } from "./settings.ts";
-import type { Capsule, CapsuleStore } from "./store.ts";
+import type { Capsule, CapsulePage, CapsuleStore } from "./store.ts";
 
 /** All of them must hold. */
 export interface Conditions {
@@ -33,14 +33,14 @@ const turn = { rows: 200, textBytes: 64 * 1024 };
  * The place of a capsule never changes, so that pages show none twice and leave out none that was there all the time.
  */
 export async function* readPage(
-  store: Pick<CapsuleStore, "page">,
+  store: { page(...of: Parameters<CapsuleStore["page"]>): CapsulePage | Promise<CapsulePage> },
   teamId: string,
   conditions: Conditions,
   { limit, before = Number.MAX_SAFE_INTEGER }: Part,
 ): AsyncGenerator<Turn, number | undefined> {
   let [found, end, place] = [0, before, before];
   for (;;) {
-    const { rows, isLast } = store.page(teamId, place, turn);
+    const { rows, isLast } = await store.page(teamId, place, turn);
     const matching = rows.filter((row) => matches(row, conditions));
     const shown = matching.slice(0, limit - found);
     found += shown.length;

@@ -40,6 +40,7 @@ export class CapsuleStore {
   #runningMemoryMb: number;
   /** The number of live capsules of each team. */
   readonly #live = new Counts();
+  readonly #rowListeners: ((id: string) => void)[] = [];
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
@@ -157,6 +158,7 @@ export class CapsuleStore {
     const changed = this.#rows.set(row.id, settings, alongside) as Capsule | undefined;
     if (changed === undefined) throw missing(row.id);
     this.#publish(row.teamId, row.id, changed);
+    for (const listener of this.#rowListeners) listener(row.id);
     return changed;
   }
 
@@ -240,6 +242,11 @@ export class CapsuleStore {
     return () => this.#emitter.off(id, listener);
   }
 
+  /** Calls `listener` with the id of a capsule at each change of its row but for its times of activity and its bytes. It must not throw. */
+  onRow(listener: (id: string) => void): void {
+    this.#rowListeners.push(listener);
+  }
+
   /** Calls `subscriber` at each change that a team can see, until the returned function is called. */
   subscribe(subscriber: Subscriber): () => void {
     this.#subscribers.add(subscriber);
@@ -268,6 +275,7 @@ export class CapsuleStore {
 
   #notify(id: string, row: Capsule | undefined): void {
     this.#emitter.emit(id, row);
+    for (const listener of this.#rowListeners) listener(id);
   }
 
   #publish(teamId: string, id: string, row: Capsule | undefined): void {

@@ -10,6 +10,8 @@ export type CapsuleView = Readonly<
     autoResume: boolean;
     /** Where the row's cannot be read, that of a capsule that asked for nothing. */
     network: NetworkPolicy;
+    /** Where another host holds it, or none; undefined: this one. */
+    host?: string | null;
   }
 >;
 

@@ -85,8 +85,12 @@ export class Membership {
 
   /** The database has not answered for so long that other hosts count this one as expired. */
   get isExpired(): boolean {
-    const { clock } = this.#options;
-    return this.#answeredAt === undefined || clock.ticks() - this.#answeredAt >= ownExpiryMs;
+    return this.silentMs >= ownExpiryMs;
+  }
+
+  /** Time since the last answered heartbeat was sent; infinite before the first. */
+  get silentMs(): number {
+    return this.#answeredAt === undefined ? Number.POSITIVE_INFINITY : this.#options.clock.ticks() - this.#answeredAt;
   }
 
   /** All hosts, this one included, with the seconds since each was seen alive. */

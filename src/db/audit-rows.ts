@@ -52,8 +52,9 @@ export interface KindCount {
   last: number;
 }
 
-const selection = `id, at, team_id AS teamId, key_id AS keyId, key_name AS keyName, address, action,
-  capsule_id AS capsuleId, subject, status, exit_code AS exitCode FROM audit WHERE team_id = :teamId AND id < :before`;
+const fields = `id, at, team_id AS teamId, key_id AS keyId, key_name AS keyName, address, action,
+  capsule_id AS capsuleId, subject, status, exit_code AS exitCode`;
+const selection = `${fields} FROM audit WHERE team_id = :teamId AND id < :before`;
 
 export class AuditRows {
   readonly #database: Database;
@@ -61,6 +62,8 @@ export class AuditRows {
   readonly #addExitCode: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #ofCapsule: StatementSync;
+  readonly #after: StatementSync;
+  readonly #byId: StatementSync;
   readonly #counts: StatementSync;
   readonly #kinds: StatementSync;
   readonly #atOrBefore: StatementSync;
@@ -68,6 +71,9 @@ export class AuditRows {
   readonly #olderThan: StatementSync;
   readonly #raiseHorizon: StatementSync;
   readonly #forget: StatementSync;
+
+  /** Called with the id of each row that has got its exit code after it was written. */
+  onExitCode: (id: number) => void = () => {};
 
   constructor(database: Database) {
     this.#database = database;
@@ -78,6 +84,8 @@ export class AuditRows {
     this.#addExitCode = database.prepare("UPDATE audit SET exit_code = ? WHERE id = ? AND exit_code IS NULL");
     this.#ofTeam = database.prepare(`SELECT ${selection} ORDER BY id DESC LIMIT :limit`);
     this.#ofCapsule = database.prepare(`SELECT ${selection} AND capsule_id = :capsuleId ORDER BY id DESC LIMIT :limit`);
+    this.#after = database.prepare(`SELECT ${fields} FROM audit WHERE id > ? ORDER BY id LIMIT ?`);
+    this.#byId = database.prepare(`SELECT ${fields} FROM audit WHERE id = ?`);
     this.#counts = database.prepare("SELECT team_id AS teamId, COUNT(*) AS count FROM audit GROUP BY team_id");
     this.#kinds = database.prepare(
       `SELECT ${kind} AS kind, COUNT(*) AS count, MIN(id) AS first, MAX(id) AS last FROM
@@ -103,7 +111,10 @@ export class AuditRows {
   /** All of it is durable when this returns. `exitCodes` are added to earlier rows by their ids, where those are not removed. */
   append(rows: readonly NewAuditRow[], exitCodes: ReadonlyMap<number, number> = new Map()): AppendedRow[] {
     return transact(this.#database, () => {
-      for (const [id, exitCode] of exitCodes) this.#addExitCode.run(exitCode, id);
+      for (const [id, exitCode] of exitCodes) {
+        this.#addExitCode.run(exitCode, id);
+        this.onExitCode(id);
+      }
       return rows.map(
         ({ at, teamId, keyId, keyName, address, action, capsuleId, subject, status, exitCode = null }) => {
           const about = [keyId, keyName, address, action, capsuleId, subject, status, exitCode];
@@ -123,6 +134,15 @@ export class AuditRows {
     const about = { teamId, limit, before: before ?? Number.MAX_SAFE_INTEGER };
     const rows = capsuleId === undefined ? this.#ofTeam.all(about) : this.#ofCapsule.all({ ...about, capsuleId });
     return rows as unknown as AuditRow[];
+  }
+
+  /** Rows of all teams that follow the row with this id, oldest first. */
+  after(id: number, limit: number): AuditRow[] {
+    return this.#after.all(id, limit) as unknown as AuditRow[];
+  }
+
+  get(id: number): AuditRow | undefined {
+    return this.#byId.get(id) as AuditRow | undefined;
   }
 
   /** The number of rows by team. */

@@ -85,6 +85,8 @@ export interface ServerOptions {
   received?: ReceiveBudget;
   /** The way to other hosts; undefined: there are none. */
   forwarding?: Forwarding | undefined;
+  /** The name of this host in its cluster; undefined: it is alone. */
+  hostName?: string | undefined;
 }
 
 const headersMaxBytes = 16 * 1024;
@@ -312,6 +314,7 @@ function registerRoutes(
     sockets,
     bodies: new CapsuleBodies(app.server, {
       ...{ domain: portDomain, hasTls: certificate !== undefined, port: options.port ?? defaultPort },
+      hostName: options.hostName ?? null,
     }),
     portDomain: portDomain.host,
     metrics,

@@ -13,6 +13,8 @@ export interface PortUrlOptions {
   hasTls: boolean;
   /** Its own port, as long as it does not listen. */
   port: number;
+  /** This host's name in its cluster; null: it is alone. */
+  hostName: string | null;
 }
 
 export class CapsuleBodies {
@@ -55,6 +57,7 @@ export class CapsuleBodies {
       started_at: timestampOrNull(view.startedAt),
       last_active_at: timestampOrNull(view.lastActiveAt),
       error_reason: view.errorReason,
+      host: view.host === undefined ? this.#options.hostName : view.host,
     };
   }
 }

@@ -50,9 +50,12 @@ export function answerRepeats(app: App, idempotency: Services["idempotency"], tu
 export function keptAnswer(request: FastifyRequest, reply: FastifyReply) {
   const first = waiting.get(request);
   waiting.delete(request);
+  const answerOf = (body: object) => ({ status: reply.statusCode, answer: String(reply.serialize(body)) });
   return {
     /** Keeps the answer; call it in the transaction of the change. */
-    keep: (body: object) => first?.keep({ status: reply.statusCode, answer: String(reply.serialize(body)) }),
+    keep: (body: object) => first?.keep(answerOf(body)),
+    /** As `keep` keeps it; undefined for a request without a key. */
+    keyed: (body: object) => first?.keyed(answerOf(body)),
     replace: (body: object) => first?.replace(String(reply.serialize(body))),
     /** Forgets the kept answer when `work` fails: a refusal is not kept. */
     unlessRefused: async <T>(work: () => Promise<T>): Promise<T> => {

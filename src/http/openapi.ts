@@ -7,7 +7,7 @@ import swagger from "@fastify/swagger";
 import type { RouteOptions } from "fastify";
 import Type from "typebox";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
-import { guestActions, requires } from "../wire/requirements.ts";
+import { requires } from "../wire/requirements.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
 import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
@@ -127,11 +127,11 @@ const resumeRefusals: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error"
 /** Error responses of a route, by status; codes with the same status share one. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
-  if (!config.open) codes.add("unauthorized");
+  // "unavailable" is the answer of a cluster whose database is away.
+  if (!config.open) for (const code of ["unauthorized", "unavailable"] as const) codes.add(code);
   codes.add("quota_exceeded");
   if (config.action !== undefined) codes.add("not_found");
   if (config.action !== undefined && requires[config.action] !== null) codes.add("invalid_state");
-  if (config.action !== undefined && guestActions.has(config.action)) codes.add("unavailable");
   if (config.action !== undefined && requires[config.action] === "resumable")
     for (const code of resumeRefusals) codes.add(code);
   if (schema?.body !== undefined || schema?.querystring !== undefined) codes.add("invalid_request");

@@ -6,51 +6,57 @@ import type { Teams } from "../teams/teams.ts";
 import type { Templates } from "../templates/templates.ts";
 import type { ServiceState } from "../wire/health.ts";
 
+/** The methods of `T` with these names, whose results may come later. */
+type Later<T, Names extends keyof T> = {
+  [Name in Names]: T[Name] extends (...of: infer Of) => infer Result ? (...of: Of) => Result | Promise<Result> : never;
+};
+
 export type TeamsService = Pick<
   Teams,
-  | "authenticate"
-  | "holderOf"
-  | "now"
-  | "isLive"
-  | "onRevoked"
-  | "key"
-  | "keysOf"
-  | "issueKey"
-  | "issueSessionKey"
-  | "revokeKeyOf"
->;
+  "authenticate" | "holderOf" | "now" | "isLive" | "onRevoked" | "key" | "keysOf"
+> &
+  Later<Teams, "issueKey" | "issueSessionKey" | "revokeKeyOf">;
 
-export type CapsulesService = Pick<
-  Capsules,
-  | "create"
-  | "find"
-  | "get"
-  | "idNamed"
-  | "update"
-  | "wait"
-  | "permit"
-  | "admit"
-  | "use"
-  | "requireWritable"
-  | "ping"
-  | "pause"
-  | "resume"
-  | "stop"
-  | "start"
-  | "destroy"
-  | "usage"
-  | "urlSecrets"
-  | "metrics"
-  | "networks"
-  | "portAccess"
-  | "onPortsChanged"
-  | "onEnd"
-  | "onChange"
->;
+/** Changes of other hosts' capsules and templates, for streams of events. */
+export interface RemoteEvents {
+  /** Every change of the team after the answer is told. The returned function ends that. Throws "unavailable". */
+  follow(teamId: string): Promise<() => void>;
+}
 
-export type TemplatesService = Pick<Templates, "list" | "capture" | "delete" | "onChange">;
+export type CapsulesService = Later<Capsules, "usage"> &
+  Pick<
+    Capsules,
+    | "create"
+    | "find"
+    | "get"
+    | "idNamed"
+    | "update"
+    | "wait"
+    | "permit"
+    | "admit"
+    | "use"
+    | "requireWritable"
+    | "ping"
+    | "pause"
+    | "resume"
+    | "stop"
+    | "start"
+    | "destroy"
+    | "urlSecrets"
+    | "metrics"
+    | "networks"
+    | "portAccess"
+    | "onPortsChanged"
+    | "onEnd"
+    | "onChange"
+  >;
 
-export type AuditService = Pick<Audit, "record" | "recordCommand" | "flush" | "list">;
+export type TemplatesService = Pick<Templates, "capture" | "delete" | "onChange"> & Later<Templates, "list">;
+
+export type AuditService = Pick<Audit, "record" | "recordCommand" | "flush" | "list"> & {
+  /** As `list`, where there are other hosts. Rejects with "unavailable". */
+  ofAllHosts?(...of: Parameters<Audit["list"]>): Promise<ReturnType<Audit["list"]>>;
+};
 
 export interface Services {
   teams: TeamsService;
@@ -63,5 +69,9 @@ export interface Services {
     network(): { relay: "up" | "down"; egress: "public" | "none" };
     /** Why no capsule can be made now; empty: one can. */
     reasons(): Promise<string[]>;
+    /** Why none can be made by this host, which is no reason to take it out of service: its capsules run on. */
+    away?(): string[];
   };
+  /** undefined: there are no other hosts. */
+  remoteEvents?: RemoteEvents;
 }

@@ -67,6 +67,8 @@ export interface CapsuleInfo {
   lastActiveAt: string | null;
   /** Why it is in status `error`; null in every other status. */
   errorReason: string | null;
+  /** Name of the host of a cluster that holds it. null: the service has one host, or none holds it. */
+  host: string | null;
 }
 
 /** One point of a capsule's metrics; null: not known. */

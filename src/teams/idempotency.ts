@@ -43,6 +43,11 @@ export class FirstRequest {
     this.#rows.keep({ ...this.#request, ...answer, keptAt: this.#now() }, most);
   }
 
+  /** As `keep` keeps it; for another place than this database. */
+  keyed(answer: KeptAnswer): KeyedRequest & KeptAnswer & { keepMs: number } {
+    return { ...this.#request, ...answer, keepMs };
+  }
+
   /** The kept answer's body becomes `answer`. */
   replace(answer: string): void {
     this.#rows.replace(this.#request, answer);

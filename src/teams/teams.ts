@@ -28,7 +28,7 @@ const labelMaxLength = 100;
 /** Length of the stored prefix, which shows 16 of the 192 random bits. */
 const shownLength = keyPrefix.length + 4;
 /** How long a revoked key is still listed to the operator. */
-const revokedKeepMs = 30 * 24 * 3_600_000;
+export const revokedKeepMs = 30 * 24 * 3_600_000;
 
 /** The key that a request came with. */
 export type Requester = Pick<Identity, "teamId" | "keyId">;
@@ -43,6 +43,12 @@ export interface KeyView {
   expiresAt: number | null;
   /** Id of the key that made it; null: the operator made it, or an earlier release. */
   madeBy: string | null;
+}
+
+/** A key that is not inserted yet, and what its holder is shown. */
+export interface DraftKey {
+  row: NewKeyRow;
+  made: KeyView & { key: string };
 }
 
 /** Both in milliseconds: since the epoch, and monotonic. */
@@ -114,6 +120,11 @@ export class Teams {
     throw new CapsuleError("conflict", `team ${name} is not deleted: ${reason}`);
   }
 
+  /** As `delete`, of a team that was deleted elsewhere: what it still has here keeps it. */
+  forget({ id }: Pick<TeamRow, "id">): void {
+    this.#rows.delete(id);
+  }
+
   /** Makes a key of the team for the operator. `save` is called with its text before it is valid. */
   createKey(
     teamId: string,
@@ -122,23 +133,25 @@ export class Teams {
     lifeMs: number | null = null,
   ): KeyView & { key: string } {
     const expiresAt = lifeMs === null ? null : this.#now() + lifeMs;
-    return this.#insert({ teamId, label, expiresAt, madeBy: null, isSession: false }, save);
+    const { row, made } = this.draft({ teamId, label, expiresAt, madeBy: null, isSession: false });
+    save(made.key);
+    this.#rows.insertKey(row);
+    return made;
   }
 
-  #insert(
-    { label, expiresAt, madeBy, ...row }: Pick<NewKeyRow, "teamId" | "label" | "expiresAt" | "madeBy" | "isSession">,
-    save: (key: string) => void = () => {},
-  ): KeyView & { key: string } {
+  /** A new key, which is not inserted. Throws CapsuleError("invalid_request") for a long label. */
+  draft({ label, expiresAt, madeBy, ...row }: Omit<NewKeyRow, "id" | "prefix" | "hash" | "createdAt">): DraftKey {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
     }
     const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
     const id = `key-${randomBytes(6).toString("hex")}`;
-    save(key);
     const createdAt = this.#now();
     const prefix = key.slice(0, shownLength);
-    this.#rows.insertKey({ ...row, id, label, prefix, hash: hashOf(key), createdAt, expiresAt, madeBy });
-    return { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt, madeBy };
+    return {
+      row: { ...row, id, label, prefix, hash: hashOf(key), createdAt, expiresAt, madeBy },
+      made: { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt, madeBy },
+    };
   }
 
   /**
@@ -155,19 +168,27 @@ export class Teams {
     return this.#issue(requester, name, lifeMs);
   }
 
-  #issue({ teamId, keyId }: Requester, label: string, sessionMs: number | null): KeyView & { key: string } {
+  #issue(requester: Requester, label: string, sessionMs: number | null): KeyView & { key: string } {
     const now = this.#now();
     return this.#rows.transact(() => {
-      const maker = this.#rows.maker(keyId, now);
-      if (maker === undefined) throw new CapsuleError("unauthorized", "the API key is no longer valid");
+      const { row, made } = this.draftKey(requester, label, sessionMs);
       this.#rows.removeKeys({ expired: now, revoked: now - revokedKeepMs });
-      if (this.#rows.liveKeys(teamId, now).length >= keysMax) {
+      if (this.#rows.liveKeys(requester.teamId, now).length >= keysMax) {
         throw new CapsuleError("quota_exceeded", `cannot make a key: the team has ${keysMax} already`);
       }
-      const ends = [maker.expiresAt, sessionMs === null ? null : now + sessionMs].filter((each) => each !== null);
-      const expiresAt = ends.length === 0 ? null : Math.min(...ends);
-      return this.#insert({ teamId, label, expiresAt, madeBy: maker.id, isSession: sessionMs !== null });
+      this.#rows.insertKey(row);
+      return made;
     });
+  }
+
+  /** A key as `issueKey` or `issueSessionKey` makes it, which is not inserted. Throws as they do, but for the quota. */
+  draftKey({ teamId, keyId }: Requester, label: string, sessionMs: number | null): DraftKey {
+    const now = this.#now();
+    const maker = this.#rows.maker(keyId, now);
+    if (maker === undefined) throw new CapsuleError("unauthorized", "the API key is no longer valid");
+    const ends = [maker.expiresAt, sessionMs === null ? null : now + sessionMs].filter((each) => each !== null);
+    const expiresAt = ends.length === 0 ? null : Math.min(...ends);
+    return this.draft({ teamId, label, expiresAt, madeBy: maker.id, isSession: sessionMs !== null });
   }
 
   /** The live key with this id, of any team. */
@@ -195,7 +216,13 @@ export class Teams {
    * key of its team; any other revokes itself and what it made, and a session what the key behind it made. Throws CapsuleError:
    * the same "not_found" for another team's key as for an unknown one, "forbidden".
    */
-  revokeKeyOf({ teamId, keyId: requesterId }: Requester, keyId: string): string[] {
+  revokeKeyOf(requester: Requester, keyId: string): string[] {
+    this.requireRevocable(requester, keyId);
+    return this.revokeKey(keyId);
+  }
+
+  /** Throws as `revokeKeyOf`, and revokes nothing. */
+  requireRevocable({ teamId, keyId: requesterId }: Requester, keyId: string): void {
     const keys = this.keysOf(teamId);
     if (!keys.some((key) => key.id === keyId)) throw missingKey(keyId);
     const maker = this.#rows.maker(requesterId, this.#now());
@@ -207,7 +234,6 @@ export class Teams {
         `key ${JSON.stringify(keyId)} was not made with this one: revoke it with its maker, or let the operator revoke it`,
       );
     }
-    return this.revokeKey(keyId);
   }
 
   keys(): KeyRow[] {

@@ -76,7 +76,7 @@ export class Templates {
     request: CaptureRequest,
     alongside: (template: TemplateView) => void = () => {},
   ): Promise<TemplateView> {
-    const { capsules, rows, clock, retired } = this.#options;
+    const { capsules, rows, retired } = this.#options;
     const adoption = capsules.adoption(teamId, request.capsuleId, "snapshot");
     if (adoption !== undefined) await adoption;
     const name = request.name ?? newTemplateName();
@@ -95,9 +95,10 @@ export class Templates {
     const storage = newStorageId();
     let made: TemplateView;
     try {
-      made = await capsules.capture(teamId, request.capsuleId, storage, ({ vcpus, memoryMb, diskMb }, captured) => {
+      const to = { storage, name, overwrites: request.overwrite };
+      made = await capsules.capture(teamId, request.capsuleId, to, (capsule, captured, createdAt) => {
+        const { vcpus, memoryMb, diskMb } = capsule;
         const { sizeBytes } = captured;
-        const createdAt = clock.now();
         const old = rows.named(teamId, name);
         if (old !== undefined) rows.retire(old.storage, createdAt);
         const canGrow = captured.canGrow ? 1 : 0;
@@ -132,6 +133,20 @@ export class Templates {
     });
     step("template.retired");
     this.#notify(teamId, name, undefined);
+    await retired.collect();
+  }
+
+  /** Templates of any team that were deleted or replaced elsewhere. */
+  async retire(gone: readonly { storage: string; name: string; teamId: string; isDeleted: boolean }[]): Promise<void> {
+    const { rows, capsuleRows, database, clock, retired } = this.#options;
+    const used = gone.filter(({ storage, name, teamId }) => rows.named(teamId, name)?.storage === storage);
+    transact(database, () => {
+      for (const { storage, name, isDeleted } of used) {
+        rows.retire(storage, clock.now());
+        if (isDeleted) capsuleRows.block(storage, name);
+      }
+    });
+    for (const { teamId, name, isDeleted } of used) if (isDeleted) this.#notify(teamId, name, undefined);
     await retired.collect();
   }
 

@@ -59,6 +59,7 @@ export const Capsule = Type.Object(
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),
     last_active_at: Nullable({ ...Timestamp, description: "Last exec or ping." }),
     error_reason: Nullable(Type.String({ description: "Why it is in status error." })),
+    host: Nullable(Type.String({ description: "Which host of a cluster holds it; null on a service of one host." })),
   },
   { title: "Capsule" },
 );

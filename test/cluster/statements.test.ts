@@ -109,7 +109,7 @@ test("one of 16 capsules gets a name, one of 16 requests an Idempotency-Key, and
   assert.deepEqual(named, { ok: 1, name_taken: 15 });
   const keyed = {
     ...{ team_id: "team-blue", route: "/v1/capsules", key: "k", body_hash: "h", status: 201, answer: "{}" },
-    expires_at: Date.now() + 86_400_000,
+    keep_ms: 86_400_000,
   };
   const withKey = await each((sql, index) =>
     sql.call("create_capsule", creating("b", capsuleRow(`cl-k${index}`), { keyed }), about),

@@ -9,7 +9,7 @@ import type { Services } from "../../src/http/services.ts";
 import type { Log } from "../../src/log.ts";
 import { type NetworkRules, strictRules } from "../../src/network/grants.ts";
 import { SecretKey } from "../../src/secret.ts";
-import { buildService, type Observers, openRecords } from "../../src/service.ts";
+import { buildService, type Observers, openRecords, type Records } from "../../src/service.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { FakeHost } from "./fake-host.ts";
 import { slowOwnership } from "./fake-ownership.ts";
@@ -48,6 +48,8 @@ export interface FakeServiceOptions {
   observers?: Partial<Observers>;
   /** Default: a single host's, or a slow one by the seed CAPSULE_TEST_OWNERSHIP (slow-ownership.test.ts). */
   ownership?: Ownership;
+  /** In place of `ownership`: made from the records of the service. */
+  ownershipOf?: (records: Records) => Ownership;
 }
 
 export function fakeService(options: FakeServiceOptions = {}) {
@@ -62,7 +64,7 @@ export function fakeService(options: FakeServiceOptions = {}) {
     outbound: options.outbound ?? noOutbound,
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
-    ownership: options.ownership ?? defaultOwnership(),
+    ownership: options.ownershipOf?.(records) ?? options.ownership ?? defaultOwnership(),
   });
   const health: Services["health"] & { shortages: string[]; relay: "up" | "down" } = {
     shortages: [],

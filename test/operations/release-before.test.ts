@@ -133,6 +133,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
       retention_sec: 0,
       auto_resume: false,
       disk_mb: 4_096,
+      host: null,
       network: { egress: "none", allow: [], deny: [], public_ports: [], host_header: null, inject: [] },
     };
     const portUrl = (id: string) => server.url.replace("127.0.0.1", `{port}-${id}.localhost`);

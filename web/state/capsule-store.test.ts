@@ -22,6 +22,7 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
     startedAt: null,
     lastActiveAt: null,
     errorReason: null,
+    host: null,
     onTimeout: "pause",
     lifetimeSec: 0,
     expiresAt: null,

@@ -58,7 +58,7 @@ BEGIN
   PERFORM require_within(p_what, 'MiB of running memory', used_memory, p_memory_mb, limit_of('running_memory_max_mb'));
 END $$;
 
--- p_keyed: team_id, route, key, body_hash, status, answer, expires_at of a request with an Idempotency-Key, or NULL.
+-- p_keyed: team_id, route, key, body_hash, status, answer, keep_ms of a request with an Idempotency-Key, or NULL.
 CREATE FUNCTION keep_key(p_keyed jsonb, p_subject text, p_host text, p_host_epoch bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k idempotency; other idempotency;
 BEGIN
@@ -70,7 +70,8 @@ BEGIN
     PERFORM fail('CP007', 'the Idempotency-Key was used', to_jsonb(other) - 'team_id' - 'host' - 'host_epoch');
   END IF;
   DELETE FROM idempotency WHERE team_id = k.team_id AND route = k.route AND key = k.key;
-  k.subject := p_subject; k.host := p_host; k.host_epoch := p_host_epoch;
+  k.subject := p_subject; k.expires_at := now_ms() + (p_keyed ->> 'keep_ms')::bigint;
+  k.host := p_host; k.host_epoch := p_host_epoch;
   INSERT INTO idempotency SELECT k.*;
 END $$;
 

@@ -136,10 +136,12 @@ BEGIN
 END $$;
 
 -- What explains nothing any longer, a bounded number of each kind; what another host removes at this moment is left to it.
-CREATE FUNCTION forget(p_tombstones_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION forget(p_tombstones_before bigint, p_audit_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM tombstones WHERE id IN
     (SELECT id FROM tombstones WHERE at < p_tombstones_before ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED);
+  DELETE FROM audit WHERE seq IN
+    (SELECT seq FROM audit WHERE at < p_audit_before ORDER BY seq LIMIT 1000 FOR UPDATE SKIP LOCKED);
   DELETE FROM idempotency WHERE ctid IN
     (SELECT ctid FROM idempotency WHERE expires_at < p_now ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED);
 END $$;

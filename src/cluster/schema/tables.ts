@@ -165,6 +165,7 @@ CREATE TABLE audit (
   capsule_id text,
   subject    text,
   status     integer NOT NULL,
+  exit_code  integer,
   UNIQUE (host, host_seq)
 );
 CREATE INDEX audit_of_team ON audit (team_id, seq);

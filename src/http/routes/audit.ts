@@ -23,10 +23,12 @@ function register(app: App, { services: { audit }, lists }: RouteContext): void 
       let left = query.limit ?? auditPageDefault;
       let next = query.before === undefined ? undefined : Number(query.before);
       let isEnd = false;
+      const of = (limit: number) => ({ limit, before: next, capsuleId: query.capsule });
+      const all = await audit.ofAllHosts?.(identity.teamId, of(left));
       const slice = () => {
         const limit = Math.min(left, sliceItems);
         if (limit === 0 || isEnd) return [];
-        const page = audit.list(identity.teamId, { limit, before: next, capsuleId: query.capsule });
+        const page = all === undefined ? audit.list(identity.teamId, of(limit)) : pageOf(all, of(limit));
         left -= page.entries.length;
         isEnd = page.next === null;
         next = page.next ?? undefined;
@@ -39,6 +41,18 @@ function register(app: App, { services: { audit }, lists }: RouteContext): void 
   );
 }
 
+/** A page of entries that were read already, as Audit.list makes it. */
+function pageOf(
+  all: AuditPageOfAll,
+  { limit, before = Number.POSITIVE_INFINITY }: { limit: number; before?: number | undefined },
+) {
+  const from = all.entries.findIndex(({ id }) => id < before);
+  const entries = from === -1 ? [] : all.entries.slice(from, from + limit);
+  const isLast = from === -1 || from + limit >= all.entries.length;
+  return { entries, next: isLast ? all.next : entries.at(-1)!.id };
+}
+
+type AuditPageOfAll = ReturnType<AuditService["list"]>;
 type Row = ReturnType<AuditService["list"]>["entries"][number];
 
 function entryBody(entry: Row): AuditEntry {

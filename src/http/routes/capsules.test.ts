@@ -42,6 +42,7 @@ describe("POST /v1/capsules", () => {
           started_at: null,
           last_active_at: null,
           error_reason: null,
+          host: null,
         },
       );
       assert.equal(capsule.port_url, `http://{port}-${capsule.id}.localhost:8080`);

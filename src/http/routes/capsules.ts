@@ -41,7 +41,16 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
         audit: { action: "capsule.create", durable: true },
         idempotent: true,
         headers: ["Idempotent-Replayed"],
-        refuses: ["not_found", "forbidden", "conflict", "name_taken", "quota_exceeded", "agent_error", "no_capacity"],
+        refuses: [
+          "not_found",
+          "forbidden",
+          "conflict",
+          "name_taken",
+          "quota_exceeded",
+          "agent_error",
+          "no_capacity",
+          "unavailable",
+        ],
       },
       schema: {
         operationId: "createCapsule",
@@ -77,7 +86,7 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
         retentionSec: body.retention_sec ?? limits.retention_default_sec,
         ...capsules.networks.parse(body.network ?? {}, limits),
       };
-      const capsule = await capsules.create(identity.teamId, asked, (view) => kept.keep(bodies.of(view)));
+      const capsule = await capsules.create(identity.teamId, asked, ...keeping(kept, bodies));
       addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
       if (query.wait === undefined) return reply.send(bodies.of(capsule));
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
@@ -90,6 +99,14 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
       return reply.send(bodies.of(waited));
     },
   );
+}
+
+/** The arguments of a create by which its answer is kept, here and by who decides about the capsule. */
+function keeping(kept: ReturnType<typeof keptAnswer>, bodies: RouteContext["bodies"]) {
+  return [
+    (view: CapsuleView) => kept.keep(bodies.of(view)),
+    (view: CapsuleView) => kept.keyed(bodies.of(view)),
+  ] as const;
 }
 
 function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, answers, turns }: RouteContext): void {

@@ -12,7 +12,7 @@ const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({
 
 export const eventsSection: Section = { chapter: "Service", register };
 
-function register(app: App, { services: { teams, capsules, templates }, bodies }: RouteContext): void {
+function register(app: App, { services: { teams, capsules, templates, remoteEvents }, bodies }: RouteContext): void {
   const feed = new EventFeed();
   const unsubscribes = [
     capsules.onChange((teamId, id, view) => {
@@ -36,7 +36,11 @@ function register(app: App, { services: { teams, capsules, templates }, bodies }
     "/events",
     {
       exposeHeadRoute: false,
-      config: { endless: true, headers: ["Cache-Control", "X-Accel-Buffering"], refuses: ["quota_exceeded"] },
+      config: {
+        endless: true,
+        headers: ["Cache-Control", "X-Accel-Buffering"],
+        refuses: ["quota_exceeded"],
+      },
       schema: {
         operationId: "streamEvents",
         summary: "Stream changes as server-sent events",
@@ -45,10 +49,26 @@ function register(app: App, { services: { teams, capsules, templates }, bodies }
         ...{ "x-events": eventData },
       },
     },
-    ({ identity, headers }, reply) => {
-      const { stream, end } = feed.subscribe(identity.teamId, headers["last-event-id"]);
+    async ({ identity, headers }, reply) => {
+      const unfollow = await remoteEvents?.follow(identity.teamId);
+      const { stream, end } = subscribed(() => feed.subscribe(identity.teamId, headers["last-event-id"]), unfollow);
+      if (unfollow !== undefined) stream.once("close", unfollow);
       stream.once("close", teams.onRevoked(identity.keyId, end));
-      reply.type(eventStreamType).header("cache-control", "no-store").header("x-accel-buffering", "no").send(stream);
+      return reply
+        .type(eventStreamType)
+        .header("cache-control", "no-store")
+        .header("x-accel-buffering", "no")
+        .send(stream);
     },
   );
+}
+
+/** Throws as `subscribe`, and then follows nothing. */
+function subscribed<T>(subscribe: () => T, unfollow: (() => void) | undefined): T {
+  try {
+    return subscribe();
+  } catch (error) {
+    unfollow?.();
+    throw error;
+  }
 }

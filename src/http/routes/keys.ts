@@ -32,12 +32,12 @@ function register(app: App, { services: { teams, audit }, authentication, lists 
         response: { 201: NewKey },
       },
     },
-    (request, reply) => {
+    async (request, reply) => {
       const { identity, body } = request;
       authentication.admitCredential(identity);
-      const { key, ...view } = teams.issueKey(identity, body.name);
+      const { key, ...view } = await teams.issueKey(identity, body.name);
       addAuditDetails(request, { subject: view.id });
-      reply.code(201).send({ ...keyBody(view, identity), key });
+      return reply.code(201).send({ ...keyBody(view, identity), key });
     },
   );
 
@@ -52,12 +52,12 @@ function register(app: App, { services: { teams, audit }, authentication, lists 
         response: { 204: Type.Null() },
       },
     },
-    (request, reply) => {
+    async (request, reply) => {
       const { identity, params } = request;
       addAuditDetails(request, { subject: params.id });
-      const revoked = teams.revokeKeyOf(identity, params.id);
+      const revoked = await teams.revokeKeyOf(identity, params.id);
       for (const subject of revoked) if (subject !== params.id) recordAlso(audit, request, subject, 204);
-      reply.code(204).send(null);
+      return reply.code(204).send(null);
     },
   );
 }

@@ -19,8 +19,10 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
       const isKnown = isLocal(request) || authentication.hasKey(request);
       const reasons = await health.reasons();
       const ready = reasons.length === 0;
+      const away = health.away?.() ?? [];
       const network = { ...health.network(), port_domain: portDomain };
-      const body = isKnown ? { ready, creates: ready, reasons, ...health.state(), network } : { ready };
+      const creates = ready && away.length === 0;
+      const body = isKnown ? { ready, creates, reasons: [...reasons, ...away], ...health.state(), network } : { ready };
       return reply.code(ready ? 200 : 503).send(body);
     },
   );
@@ -36,9 +38,9 @@ function registerLimits(app: App, { services, limits, fixedLimits, sockets, inFl
         response: { 200: LimitsAndUsage },
       },
     },
-    ({ identity: { teamId } }, reply) => {
-      const used = services.capsules.usage(teamId);
-      reply.send({
+    async ({ identity: { teamId } }, reply) => {
+      const used = await services.capsules.usage(teamId);
+      return reply.send({
         ...limits,
         ...fixedLimits,
         usage: {

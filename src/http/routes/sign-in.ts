@@ -87,7 +87,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
         open: true,
         audit: { action: "sign-in", durable: true },
         headers: ["Cache-Control"],
-        refuses: ["unauthorized", "quota_exceeded"],
+        refuses: ["unauthorized", "quota_exceeded", "unavailable"],
       },
       schema: {
         operationId: "signIn",
@@ -97,17 +97,17 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
         response: { 200: SignedIn },
       },
     },
-    (request, reply) => {
+    async (request, reply) => {
       const maker: Identity | undefined = links.redeem(request.body.token);
       // A link ends with the key that made it.
       if (maker === undefined || !teams.isLive(maker.keyId)) {
         throw authentication.refusal(request, "this sign-in link is used, expired or not valid; ask for another one");
       }
-      const { key, id, expiresAt } = teams.issueSessionKey(maker, sessionName, sessionLifeMs);
+      const { key, id, expiresAt } = await teams.issueSessionKey(maker, sessionName, sessionLifeMs);
       request.identity = maker; // the audit entry names the key that made the link
       addAuditDetails(request, { subject: id });
       reply.header("cache-control", "no-store");
-      reply.send({ key, key_id: id, team: maker.team, expires_at: timestamp(expiresAt as number) });
+      return reply.send({ key, key_id: id, team: maker.team, expires_at: timestamp(expiresAt as number) });
     },
   );
 }

@@ -39,7 +39,8 @@ function listRoute(app: App, { services: { templates }, lists }: RouteContext): 
       },
     },
     async ({ identity, query }, reply) => {
-      await lists.send(reply, templates.list(identity.teamId, query.type), { encode: templateBody, schema: Template });
+      const listed = await templates.list(identity.teamId, query.type);
+      await lists.send(reply, listed, { encode: templateBody, schema: Template });
       return reply;
     },
   );
@@ -58,7 +59,6 @@ function captureRoute(app: App, { services: { templates, capsules } }: RouteCont
           "not_found",
           "conflict",
           "invalid_state",
-          "unavailable",
           "template_name_taken",
           "name_reserved",
           "agent_error",

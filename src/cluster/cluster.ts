@@ -1,0 +1,211 @@
+/**
+ * This host's part in its cluster: it has joined, follows the others, decides in PostgreSQL who holds a capsule, and tells there what
+ * becomes of those that are here. Nothing of it is loaded by a host alone.
+ */
+import type { Clock } from "../capsules/clock.ts";
+import type { Decisions } from "../capsules/decisions.ts";
+import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { CapsuleView } from "../capsules/view.ts";
+import type { AuditRows } from "../db/audit-rows.ts";
+import type { CatalogRows } from "../db/catalog-rows.ts";
+import type { TeamRow } from "../db/team-rows.ts";
+import type { TemplateRows } from "../db/template-rows.ts";
+import type { Log } from "../log.ts";
+import { AuditShipping } from "./audit-shipping.ts";
+import { Catalog, type RetiredTemplate } from "./catalog.ts";
+import { Copies } from "./copies.ts";
+import { DecidedByDatabase } from "./decided.ts";
+import { Listing } from "./listing.ts";
+import { Locations } from "./locations.ts";
+import { type Me, Membership } from "./membership.ts";
+import type { Postgres } from "./postgres.ts";
+import { RemoteChanges } from "./remote-changes.ts";
+import { Settling } from "./settling.ts";
+
+export interface ClusterOptions {
+  sql: Postgres;
+  me: Me;
+  store: CapsuleStore;
+  rows: { audit: AuditRows; catalog: CatalogRows; templates: TemplateRows };
+  clock: Clock;
+  log: Log;
+  /** How long a revoked key, and an entry of the audit log, are kept. */
+  revokedKeepMs: number;
+  auditKeepMs: number;
+  /** Another daemon has this host's name: this one has to end. Its VMs run on. */
+  onRefused: (reason: string) => void;
+}
+
+/** The parts of the service that the cluster changes. */
+export interface ClusterService {
+  decisions: Decisions;
+  end: (row: Capsule) => Promise<void>;
+  rename: (row: Capsule, name: string | null) => void;
+  viewOf: (row: Capsule) => CapsuleView;
+  onTeamDeleted: (team: TeamRow) => void;
+  onRetired: (templates: RetiredTemplate[]) => Promise<void>;
+}
+
+const settleMs = 60_000;
+const tombstonesKeepMs = 30 * 86_400_000;
+
+export class Cluster {
+  readonly sql: Postgres;
+  readonly membership: Membership;
+  readonly decided: DecidedByDatabase;
+  readonly copies: Copies;
+  readonly locations: Locations;
+  readonly audit: AuditShipping;
+  readonly changes: RemoteChanges;
+  readonly #options: ClusterOptions;
+  #parts: { listing: Listing; catalog: Catalog; settling: Settling } | undefined;
+  #doubts: string[] = [];
+  #settledAt = Number.NEGATIVE_INFINITY;
+  #afterBeat: Promise<void> | undefined;
+  #hasGoneOn = false;
+  #hasRecovered = false;
+
+  constructor(options: ClusterOptions) {
+    const { sql, me, store, clock, log, rows, onRefused } = options;
+    this.#options = options;
+    this.sql = sql;
+    this.membership = new Membership({
+      ...{ sql, me, clock, log, onRefused },
+      load: () => ({ memory_mb: store.runningMemoryMb() }),
+      onBeat: (beat) => this.#onBeat(beat),
+    });
+    this.copies = new Copies({ sql, store, host: me, clock, log });
+    this.decided = new DecidedByDatabase({
+      ...{ sql, me, membership: this.membership, copies: this.copies },
+      onDoubt: (id) => this.#doubt(id),
+    });
+    this.locations = new Locations({ sql, membership: this.membership, store });
+    this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
+    this.changes = new RemoteChanges({ sql, host: me.name, log });
+  }
+
+  get host(): string {
+    return this.#options.me.name;
+  }
+
+  get listing(): Listing {
+    return this.#joined.listing;
+  }
+
+  get catalog(): Catalog {
+    return this.#joined.catalog;
+  }
+
+  /** Why no capsule can be made by this host now. */
+  reasons(): string[] {
+    return this.membership.isExpired ? ["the cluster's database is away"] : [];
+  }
+
+  /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
+  async start(service: ClusterService): Promise<void> {
+    const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
+    const { decisions, end, rename, viewOf, onTeamDeleted, onRetired } = service;
+    const settling = new Settling({
+      ...{ sql, me, store, decisions, end, rename, log, decided: this.decided },
+      storages: () => rows.templates.all().map(({ storage }) => storage),
+    });
+    for (const id of this.#doubts) settling.doubt(id);
+    this.#parts = {
+      settling,
+      listing: new Listing({ sql, host: me.name, store, viewOfOwn: viewOf }),
+      catalog: new Catalog({
+        sql,
+        host: me.name,
+        rows: rows.catalog,
+        clock,
+        log,
+        onTeamDeleted,
+        onRetired,
+        revokedKeepMs,
+      }),
+    };
+    this.copies.follow();
+    await this.membership.start();
+    await this.#afterBeat;
+  }
+
+  /** The service has recovered: its rows are compared with the cluster's from now on. */
+  recovered(): void {
+    this.#hasRecovered = true;
+  }
+
+  /** All changes are copied first, if the database answers. */
+  async stop(): Promise<void> {
+    this.changes.close();
+    await this.membership.stop();
+    await this.#afterBeat;
+    await Promise.all([this.copies.stop(), this.audit.try()]);
+    await this.sql.close();
+  }
+
+  /** Resolves when what the last heartbeat has begun is done. */
+  async settled(): Promise<void> {
+    await this.membership.settled();
+    await this.#afterBeat;
+  }
+
+  get #joined() {
+    if (this.#parts === undefined) throw new Error("the cluster was not started");
+    return this.#parts;
+  }
+
+  #doubt(id: string): void {
+    if (this.#parts === undefined) this.#doubts.push(id);
+    else this.#parts.settling.doubt(id);
+  }
+
+  #onBeat(beat: { catalog: number; isBack: boolean }): void {
+    this.#afterBeat ??= this.#follow(beat).finally(() => {
+      this.#afterBeat = undefined;
+    });
+  }
+
+  async #follow({ catalog, isBack }: { catalog: number; isBack: boolean }): Promise<void> {
+    const { clock } = this.#options;
+    const { settling } = this.#joined;
+    if (isBack || !this.#hasGoneOn) await this.#goOn();
+    await this.#joined.catalog.follow(catalog);
+    if (!this.#hasRecovered) return;
+    const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
+    if (isDue) {
+      this.#settledAt = clock.ticks();
+      await settling.settle("all");
+      await this.#forget();
+    } else if (settling.hasDoubts) await settling.settle("doubts");
+    await this.audit.try();
+  }
+
+  /** After a start or an outage every row is copied once: the numbers go on above those that the database has. */
+  async #goOn(): Promise<void> {
+    const { sql, me, log } = this.#options;
+    try {
+      if (!this.#hasGoneOn) {
+        const [found] = await sql.query<{ copy: number }>(
+          "SELECT COALESCE(MAX(copy), 0) AS copy FROM capsules WHERE host = $1",
+          [me.name],
+          { what: "read the last status copies" },
+        );
+        this.copies.goOnAfter(found?.copy ?? 0);
+        this.#hasGoneOn = true;
+      }
+      this.copies.markAll();
+    } catch (error) {
+      if (!sql.isAway) log.error({ err: error }, "status copies could not be begun");
+    }
+  }
+
+  async #forget(): Promise<void> {
+    const { sql, clock, auditKeepMs, log } = this.#options;
+    const now = clock.now();
+    try {
+      await sql.call("forget", [now - tombstonesKeepMs, now - auditKeepMs, now], { what: "forget old entries" });
+    } catch (error) {
+      if (!sql.isAway) log.error({ err: error }, "old entries of the cluster could not be removed");
+    }
+  }
+}

@@ -1,0 +1,130 @@
+/** Decisions in PostgreSQL about who holds a capsule: the port `Ownership` of a host of a cluster. */
+import type { KeyedAnswer, NewTemplate, Ownership } from "../capsules/ownership.ts";
+import type { Capsule } from "../capsules/store.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Copies } from "./copies.ts";
+import { Refusal, Unanswered } from "./failures.ts";
+import type { Me, Membership } from "./membership.ts";
+import type { Postgres } from "./postgres.ts";
+import { columnsOf } from "./rows.ts";
+
+export interface DecidedOptions {
+  sql: Postgres;
+  me: Me;
+  membership: Pick<Membership, "isExpired">;
+  copies: Pick<Copies, "next" | "mark">;
+  /** A question about this capsule had no answer: it is settled as soon as the database answers. */
+  onDoubt: (id: string) => void;
+}
+
+/** Nothing is released yet, so no capsule is acquired: each has the epoch of its create. */
+const epoch = 1;
+/** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
+const resumeMs = 250;
+
+export class DecidedByDatabase implements Ownership {
+  readonly #options: DecidedOptions;
+  /** Creates that are asked for: they have a row in PostgreSQL before they have one here. */
+  readonly creating = new Set<string>();
+  /** Storages of captures that are asked for. */
+  readonly capturing = new Set<string>();
+
+  constructor(options: DecidedOptions) {
+    this.#options = options;
+  }
+
+  requireCreates(): void {
+    if (!this.#options.membership.isExpired) return;
+    throw new CapsuleError("unavailable", "cannot create a capsule: the cluster's database is away");
+  }
+
+  async create(row: Capsule, answer: () => KeyedAnswer | undefined): Promise<void> {
+    const { sql, me, copies } = this.#options;
+    const keyed = answer();
+    const kept = keyed === undefined ? null : JSON.stringify(keyColumns(row.teamId, keyed));
+    this.creating.add(row.id);
+    try {
+      const values = [JSON.stringify(columnsOf(row)), me.name, me.epoch, copies.next(), kept];
+      await this.#settledBy(row.id, sql.call("create_capsule", values, { what: "create a capsule" }));
+    } catch (error) {
+      throw keyed === undefined ? error : sameKey(error, keyed);
+    } finally {
+      // The row here follows in the same turn.
+      setImmediate(() => this.creating.delete(row.id));
+    }
+  }
+
+  /** Without an answer in 250 ms the resume goes on: the capsule is held here, whatever the database does. */
+  async admitResume(row: Capsule): Promise<void> {
+    const { sql, me, copies } = this.#options;
+    const intent = row.status === "paused" ? "resume" : "start";
+    const values = [row.id, epoch, me.name, me.epoch, intent, copies.next()];
+    const asked = sql.call("admit_resume", values, { what: `${intent} a capsule` }).catch((error: unknown) => {
+      if (!(error instanceof Unanswered)) throw error;
+    });
+    const { promise: late, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, resumeMs);
+    try {
+      await Promise.race([asked, late]);
+    } finally {
+      clearTimeout(timer);
+      asked.catch(() => {}); // a refusal that came late
+      copies.mark(row.id); // as it is after the decision, whichever it was
+    }
+  }
+
+  async destroy(row: Capsule): Promise<void> {
+    const { sql, me } = this.#options;
+    try {
+      const values = [row.id, epoch, me.name];
+      await this.#settledBy(row.id, sql.call("delete_capsule", values, { what: `destroy capsule ${row.id}` }));
+    } catch (error) {
+      if (error instanceof Refusal && error.raised === "CP003") return; // it is nobody's: nothing is to be decided
+      throw error;
+    }
+  }
+
+  async capture(row: Capsule, template: NewTemplate): Promise<void> {
+    const { sql, me } = this.#options;
+    const { storage, name, overwrites, sizeBytes, canGrow, createdAt } = template;
+    const columns = {
+      ...{ storage, team_id: row.teamId, name, vcpus: row.vcpus, memory_mb: row.memoryMb, disk_mb: row.diskMb },
+      ...{ can_grow: canGrow ? 1 : 0, size_bytes: sizeBytes, created_at: createdAt },
+    };
+    this.capturing.add(storage);
+    try {
+      const values = [row.id, epoch, me.name, me.epoch, JSON.stringify(columns), overwrites, null];
+      await this.#settledBy(row.id, sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` }));
+    } finally {
+      setImmediate(() => this.capturing.delete(storage));
+    }
+  }
+
+  async rename(row: Capsule, name: string | null): Promise<void> {
+    const { sql, me, copies } = this.#options;
+    const values = [row.id, epoch, me.name, name, copies.next()];
+    await this.#settledBy(row.id, sql.call("rename_capsule", values, { what: `rename capsule ${row.id}` }));
+  }
+
+  async #settledBy(id: string, asked: Promise<unknown>): Promise<void> {
+    try {
+      await asked;
+    } catch (error) {
+      if (error instanceof Unanswered) this.#options.onDoubt(id);
+      throw error;
+    }
+  }
+}
+
+function keyColumns(teamId: string, { route, key, bodyHash, status, answer, keepMs }: KeyedAnswer) {
+  return { team_id: teamId, route, key, body_hash: bodyHash, status, answer, keep_ms: keepMs };
+}
+
+/** Another host was faster with the same request: its answer is there when the request is repeated. */
+function sameKey(error: unknown, { bodyHash }: KeyedAnswer): unknown {
+  if (!(error instanceof Refusal) || error.raised !== "CP007") return error;
+  if (error.details?.body_hash !== bodyHash)
+    return new CapsuleError("conflict", "the Idempotency-Key was used with another body; use a new key");
+  const message = "a request with the same Idempotency-Key was answered by another host meanwhile; repeat it";
+  return new CapsuleError("unavailable", message, { retryAfterSec: 1 });
+}

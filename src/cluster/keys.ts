@@ -1,0 +1,39 @@
+/** Keys and teams that are made or ended: in PostgreSQL first, then in this host's own tables. */
+import type { NewKeyRow, TeamRow } from "../db/team-rows.ts";
+import type { Postgres } from "./postgres.ts";
+
+export interface NewKeyOptions {
+  /** The number of the team's live keys is below it; undefined: any number, for the operator. */
+  most?: number;
+  revokedKeepMs: number;
+}
+
+/** Throws "unauthorized" when its maker has ended, "quota_exceeded" and "unavailable". */
+export async function addKey(sql: Postgres, row: NewKeyRow, { most, revokedKeepMs }: NewKeyOptions): Promise<void> {
+  const columns = {
+    ...{ id: row.id, team_id: row.teamId, label: row.label, prefix: row.prefix, hash: row.hash },
+    ...{ created_at: row.createdAt, expires_at: row.expiresAt, made_by: row.madeBy, is_session: row.isSession ? 1 : 0 },
+  };
+  const values = [JSON.stringify(columns), most ?? null, row.createdAt - revokedKeepMs];
+  await sql.call("add_key", values, { what: "make a key" });
+}
+
+/** The ids of the keys that end with this one. */
+export function revokeKey(sql: Postgres, id: string, atMs: number, keepMade = false): Promise<string[]> {
+  return sql.call<string[]>("revoke_key", [id, atMs, keepMade], { what: "revoke a key" });
+}
+
+/** The team of that name, which `row` becomes where there is none. */
+export async function ensureTeam(sql: Postgres, { id, name, createdAt }: TeamRow): Promise<TeamRow> {
+  const [team] = await sql.query<TeamRow>(
+    `SELECT id, name, created_at AS "createdAt" FROM ensure_team($1, $2, $3)`,
+    [id, name, createdAt],
+    { what: "make a team" },
+  );
+  return team!;
+}
+
+/** Throws "conflict" while it has capsules or templates. */
+export async function deleteTeam(sql: Postgres, id: string, atMs: number): Promise<void> {
+  await sql.call("delete_team", [id, atMs], { what: "delete a team" });
+}

@@ -1,0 +1,85 @@
+/** Where capsules are: those of this host by its own rows, others by a bounded map, and by PostgreSQL where that has none. */
+import type { CapsuleStore } from "../capsules/store.ts";
+import type { Holder, Holders } from "./holders.ts";
+import type { Membership } from "./membership.ts";
+import type { Postgres } from "./postgres.ts";
+
+export interface LocationsOptions {
+  sql: Postgres;
+  membership: Pick<Membership, "me" | "alive">;
+  store: Pick<CapsuleStore, "get" | "idNamed">;
+}
+
+const entriesMax = 100_000;
+
+export class Locations implements Holders {
+  readonly #options: LocationsOptions;
+  /** Names of hosts by team and key, the one used last at the end. */
+  readonly #known = new Map<string, string>();
+
+  constructor(options: LocationsOptions) {
+    this.#options = options;
+  }
+
+  async find(team: string | undefined, key: string): Promise<Holder> {
+    const { sql, membership } = this.#options;
+    if (this.#isHere(team, key)) return { at: "here" };
+    const entry = entryOf(team, key);
+    const known = this.#known.get(entry);
+    if (known !== undefined) {
+      this.#note(entry, known);
+      return this.#at(known);
+    }
+    const column = isId(team, key) ? "id" : "name";
+    try {
+      const [row] = await sql.query<{ host: string | null }>(
+        `SELECT host FROM capsules WHERE ($1::text IS NULL OR team_id = $1) AND ${column} = $2`,
+        [team ?? null, key],
+        { what: "find a capsule" },
+      );
+      if (row === undefined) return { at: "nowhere" };
+      if (row.host === null) return { at: "unavailable" };
+      // Its row comes, or has just gone.
+      if (row.host === membership.me.name) return this.#isHere(team, key) ? { at: "here" } : { at: "nowhere" };
+      this.#note(entry, row.host);
+      return this.#at(row.host);
+    } catch {
+      return { at: "unavailable" };
+    }
+  }
+
+  forget(team: string | undefined, key: string): void {
+    this.#known.delete(entryOf(team, key));
+  }
+
+  peer(host: string): { host: string; address: string; port: number } | undefined {
+    const row = this.#options.membership.alive(host);
+    return row === undefined ? undefined : { host, address: row.address, port: row.port };
+  }
+
+  #isHere(team: string | undefined, key: string): boolean {
+    const { store } = this.#options;
+    const id = team === undefined || isId(team, key) ? key : store.idNamed(team, key);
+    const row = id === undefined ? undefined : store.get(id);
+    return row !== undefined && (team === undefined || row.teamId === team) && row.intent !== "destroy";
+  }
+
+  #at(host: string): Holder {
+    return this.#options.membership.alive(host) === undefined ? { at: "unavailable", host } : { at: "host", host };
+  }
+
+  #note(entry: string, host: string): void {
+    this.#known.delete(entry);
+    this.#known.set(entry, host);
+    if (this.#known.size > entriesMax) this.#known.delete(this.#known.keys().next().value!);
+  }
+}
+
+function entryOf(team: string | undefined, key: string): string {
+  return `${team ?? ""}/${key}`;
+}
+
+/** No name begins as ids do. */
+function isId(team: string | undefined, key: string): boolean {
+  return team === undefined || key.startsWith("cl-");
+}

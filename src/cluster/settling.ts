@@ -1,0 +1,192 @@
+/**
+ * Makes this host and PostgreSQL agree about what this host holds: after a start, after an outage, each minute, and where an answer was
+ * lost. A capsule that PostgreSQL knows as destroyed is destroyed here; a create that nobody was told of goes there; names are
+ * PostgreSQL's.
+ */
+import type { Decisions } from "../capsules/decisions.ts";
+import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { Log } from "../log.ts";
+import type { DecidedByDatabase } from "./decided.ts";
+import type { Me } from "./membership.ts";
+import type { Postgres } from "./postgres.ts";
+
+export interface SettlingOptions {
+  sql: Postgres;
+  me: Me;
+  store: Pick<CapsuleStore, "all" | "get" | "isBeingDestroyed" | "wasDestroyed">;
+  decisions: Decisions;
+  decided: Pick<DecidedByDatabase, "creating" | "capturing">;
+  /** Ends a capsule that exists nowhere else any longer. */
+  end: (row: Capsule) => Promise<void>;
+  /** Gives a capsule the name that was decided. */
+  rename: (row: Capsule, name: string | null) => void;
+  /** Storages of the templates that are here. */
+  storages: () => string[];
+  log: Log;
+}
+
+/** The findings of one pass. */
+export interface Findings {
+  /** Capsules that were destroyed elsewhere, and are ended here. */
+  destroyed: number;
+  /** Creates without a row here, and templates without files. */
+  undone: number;
+  renamed: number;
+  /** Contradictions: rows of another host, or of none, and rows that this host has lost. An operator has to look. */
+  alarms: string[];
+}
+
+const pageRows = 1_000;
+const what = { what: "compare the capsules of this host" };
+
+interface Known {
+  id: string;
+  host: string | null;
+  name: string | null;
+}
+
+export class Settling {
+  readonly #options: SettlingOptions;
+  readonly #doubts = new Set<string>();
+  #passing: Promise<Findings | undefined> | undefined;
+
+  constructor(options: SettlingOptions) {
+    this.#options = options;
+  }
+
+  /** The outcome of what was asked about this capsule is not known. */
+  doubt(id: string): void {
+    this.#doubts.add(id);
+  }
+
+  get hasDoubts(): boolean {
+    return this.#doubts.size > 0;
+  }
+
+  /** All that this host holds, or what is in doubt. A call during a pass joins it. Undefined: the database is away. */
+  settle(which: "all" | "doubts"): Promise<Findings | undefined> {
+    this.#passing ??= this.#pass(which).finally(() => {
+      this.#passing = undefined;
+    });
+    return this.#passing;
+  }
+
+  async #pass(which: "all" | "doubts"): Promise<Findings | undefined> {
+    const { store, sql, log } = this.#options;
+    const findings: Findings = { destroyed: 0, undone: 0, renamed: 0, alarms: [] };
+    const doubts = [...this.#doubts];
+    // These rows are read first: a capsule that is made later has its row in PostgreSQL already, and is not missed there.
+    const rows = which === "all" ? store.all() : doubts.map((id) => store.get(id)).filter((row) => row !== undefined);
+    const held = rows.filter(({ intent }) => intent !== "destroy").map(({ id }) => id);
+    try {
+      for (let from = 0; from < held.length; from += pageRows)
+        await this.#compare(held.slice(from, from + pageRows), findings);
+      await this.#undo(which === "all" ? undefined : doubts, findings);
+      if (which === "all") await this.#retire(findings);
+      for (const id of doubts) this.#doubts.delete(id);
+    } catch (error) {
+      if (!sql.isAway)
+        log.error({ err: error }, "capsules could not be compared with the cluster's; it will be tried again");
+      return undefined;
+    }
+    for (const alarm of findings.alarms)
+      log.error({ capsule: alarm }, "this host and the cluster disagree about a capsule");
+    return findings;
+  }
+
+  /** Capsules of this host, as PostgreSQL has them. */
+  async #compare(ids: string[], findings: Findings): Promise<void> {
+    const { sql, store, me } = this.#options;
+    const known = new Map((await this.#known(ids)).map((each) => [each.id, each]));
+    const missing = ids.filter((id) => !known.has(id) && !store.isBeingDestroyed(id));
+    const ended = await sql.query<{ id: string }>("SELECT id FROM tombstones WHERE id = ANY($1)", [missing], what);
+    const destroyed = new Set(ended.map(({ id }) => id));
+    for (const id of missing) {
+      if (destroyed.has(id)) await this.#end(id, findings);
+      else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
+    }
+    for (const { id, host, name } of known.values()) {
+      if (host !== me.name) findings.alarms.push(`${id} is held here, and by ${host ?? "no host"} in the cluster`);
+      else if (store.get(id) !== undefined && store.get(id)?.name !== name) await this.#rename(id, findings);
+    }
+  }
+
+  #known(ids: string[]): Promise<Known[]> {
+    return this.#options.sql.query<Known>("SELECT id, host, name FROM capsules WHERE id = ANY($1)", [ids], what);
+  }
+
+  async #end(id: string, findings: Findings): Promise<void> {
+    const { decisions, store, end } = this.#options;
+    const ended = await decisions.make(
+      id,
+      () => undefined,
+      () => {
+        const row = store.get(id);
+        return row === undefined || row.intent === "destroy" ? undefined : { done: end(row) };
+      },
+    );
+    if (ended === undefined) return;
+    findings.destroyed += 1;
+    await ended.done;
+  }
+
+  /** Read again where no other name can be decided meanwhile. */
+  async #rename(id: string, findings: Findings): Promise<void> {
+    const { decisions, store, rename } = this.#options;
+    let known: Known | undefined;
+    const read = async () => {
+      [known] = await this.#known([id]);
+    };
+    await decisions.make(id, read, () => {
+      const row = store.get(id);
+      if (row === undefined || row.intent === "destroy" || known === undefined || row.name === known.name) return;
+      rename(row, known.name);
+      findings.renamed += 1;
+    });
+  }
+
+  /** Rows of this host in PostgreSQL that it does not have. */
+  async #undo(only: string[] | undefined, findings: Findings): Promise<void> {
+    const { sql, me } = this.#options;
+    let last = "";
+    for (;;) {
+      const rows = await sql.query<{ id: string; status: string; intent: string | null }>(
+        `SELECT id, status, intent FROM capsules WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
+         ORDER BY id LIMIT ${pageRows}`,
+        [me.name, last, only ?? null],
+        what,
+      );
+      for (const row of rows) await this.#undoOne(row, findings);
+      if (rows.length < pageRows) return;
+      last = rows.at(-1)!.id;
+    }
+  }
+
+  async #undoOne(
+    { id, status, intent }: { id: string; status: string; intent: string | null },
+    findings: Findings,
+  ): Promise<void> {
+    const { sql, me, store, decided } = this.#options;
+    if (store.get(id) !== undefined || decided.creating.has(id)) return;
+    if (store.wasDestroyed(id) || (status === "starting" && intent === "create")) {
+      await sql.call("delete_capsule", [id, 1, me.name], what);
+      findings.undone += 1;
+    } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
+  }
+
+  /** Templates of captures that failed after their answer was lost. */
+  async #retire(findings: Findings): Promise<void> {
+    const { sql, me, decided, storages } = this.#options;
+    const rows = await sql.query<{ storage: string; at: number }>(
+      "SELECT storage, now_ms() AS at FROM templates WHERE made_on = $1 AND retired_at IS NULL",
+      [me.name],
+      what,
+    );
+    const here = new Set(storages());
+    for (const { storage, at } of rows) {
+      if (here.has(storage) || decided.capturing.has(storage)) continue;
+      await sql.call("retire_template", [storage, at], what);
+      findings.undone += 1;
+    }
+  }
+}

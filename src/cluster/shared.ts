@@ -1,0 +1,52 @@
+/** Templates and kept answers of a team, read from PostgreSQL. */
+import type { Postgres } from "./postgres.ts";
+import type { RemoteTemplate } from "./remote-changes.ts";
+
+const what = { what: "read the templates" };
+
+/** Newest first. */
+export function templatesOf(sql: Postgres, teamId: string): Promise<RemoteTemplate[]> {
+  return sql.query<RemoteTemplate>(
+    `SELECT name, vcpus, memory_mb AS "memoryMb", size_bytes AS "sizeBytes", created_at AS "createdAt"
+     FROM templates WHERE team_id = $1 AND retired_at IS NULL ORDER BY created_at DESC, version DESC`,
+    [teamId],
+    what,
+  );
+}
+
+/** The host that has the files of the team's template of that name. */
+export async function findTemplate(
+  sql: Postgres,
+  teamId: string,
+  name: string,
+): Promise<{ storage: string; host: string } | undefined> {
+  const [row] = await sql.query<{ storage: string; host: string }>(
+    "SELECT storage, made_on AS host FROM templates WHERE team_id = $1 AND name = $2 AND retired_at IS NULL",
+    [teamId, name],
+    what,
+  );
+  return row;
+}
+
+export async function retireTemplate(sql: Postgres, storage: string, atMs: number): Promise<void> {
+  await sql.call("retire_template", [storage, atMs], { what: "delete a template" });
+}
+
+export interface KeptByCluster {
+  bodyHash: string;
+  status: number;
+  answer: string;
+}
+
+export async function keptAnswer(
+  sql: Postgres,
+  { teamId, route, key }: { teamId: string; route: string; key: string },
+): Promise<KeptByCluster | undefined> {
+  const [row] = await sql.query<KeptByCluster>(
+    `SELECT body_hash AS "bodyHash", status, answer FROM idempotency
+     WHERE team_id = $1 AND route = $2 AND key = $3 AND expires_at > now_ms() AND answer IS NOT NULL`,
+    [teamId, route, key],
+    { what: "look for the answer to an Idempotency-Key" },
+  );
+  return row;
+}

@@ -1,0 +1,211 @@
+/**
+ * The services of a host that belongs to a cluster: those of a host alone, but that keys, templates, lists, quotas, Idempotency-Keys
+ * and the audit log are the cluster's, and that streams of events tell of changes on all hosts.
+ */
+import { settingsAfter } from "./capsules/settings.ts";
+import { viewOf } from "./capsules/view.ts";
+import type { Cluster } from "./cluster/cluster.ts";
+import { addKey, revokeKey } from "./cluster/keys.ts";
+import type { RemoteTemplate } from "./cluster/remote-changes.ts";
+import { findTemplate, keptAnswer, retireTemplate, templatesOf } from "./cluster/shared.ts";
+import type { Services } from "./http/services.ts";
+import type { buildService } from "./service.ts";
+import { type DraftKey, type Requester, revokedKeepMs } from "./teams/teams.ts";
+import type { TemplateView } from "./templates/templates.ts";
+import { keysMax } from "./wire/credentials.ts";
+import { CapsuleError } from "./wire/errors.ts";
+
+export type Service = ReturnType<typeof buildService>;
+
+export interface ClusteredOptions {
+  service: Service;
+  cluster: Cluster;
+  health: Services["health"];
+  /** How long keys are accepted that could not be compared with the database's, in milliseconds. */
+  keysStaleMs: number;
+}
+
+/** The cluster gets what it needs of the service; call it before the service recovers. */
+export async function startCluster(cluster: Cluster, service: Service): Promise<void> {
+  const { store, transitions, decisions, teams, templates, activity } = service;
+  await cluster.start({
+    decisions,
+    end: (row) => transitions.destroy(store.beginDestroy(row)),
+    rename: (row, name) => void store.set(row, settingsAfter(row, { name }, Date.now())),
+    viewOf: (row) => viewOf(row, activity.lastOf(row.id)),
+    onTeamDeleted: (team) => teams.forget(team),
+    onRetired: (gone) => templates.retire(gone),
+  });
+}
+
+export function clusteredServices({ service, cluster, health, keysStaleMs }: ClusteredOptions): Services {
+  return {
+    teams: teamsOf(service, cluster, keysStaleMs),
+    capsules: capsulesOf(service, cluster),
+    templates: templatesService(service, cluster),
+    audit: auditOf(service, cluster),
+    idempotency: idempotencyOf(service, cluster),
+    health: { ...health, ...methodsOf(health), away: () => cluster.reasons() },
+    remoteEvents: { follow: (teamId) => cluster.changes.follow(teamId) },
+  };
+}
+
+function methodsOf(health: Services["health"]): Services["health"] {
+  return { state: () => health.state(), network: () => health.network(), reasons: () => health.reasons() };
+}
+
+function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Services["teams"] {
+  const { sql } = cluster;
+  const requireFresh = () => {
+    if (cluster.membership.silentMs < keysStaleMs) return;
+    throw new CapsuleError("unavailable", "keys cannot be checked: the cluster's database is away");
+  };
+  const add = async ({ row, made }: DraftKey) => {
+    await addKey(sql, row, { most: keysMax, revokedKeepMs });
+    cluster.catalog.put([{ ...row, revokedAt: null, isSession: row.isSession ? 1 : 0 }]);
+    return made;
+  };
+  return {
+    authenticate: (key) => {
+      requireFresh();
+      return teams.authenticate(key);
+    },
+    holderOf: (id) => teams.holderOf(id),
+    now: () => teams.now(),
+    isLive: (id) => teams.isLive(id),
+    onRevoked: (id, listener) => teams.onRevoked(id, listener),
+    key: (id) => teams.key(id),
+    keysOf: (teamId) => teams.keysOf(teamId),
+    issueKey: async (requester: Requester, name: string) => await add(teams.draftKey(requester, name, null)),
+    issueSessionKey: async (requester, name, lifeMs) => await add(teams.draftKey(requester, name, lifeMs)),
+    revokeKeyOf: async (requester, keyId) => {
+      teams.requireRevocable(requester, keyId);
+      const revoked = await revokeKey(sql, keyId, teams.now());
+      if (teams.isLive(keyId)) teams.revokeKey(keyId); // it may have come from the catalog meanwhile
+      return revoked;
+    },
+  };
+}
+
+function capsulesOf({ capsules }: Service, cluster: Cluster): Services["capsules"] {
+  const { urlSecrets, metrics, networks } = capsules;
+  return {
+    ...{ urlSecrets, metrics, networks },
+    ...bound(capsules),
+    create: async (teamId, request, ...rest) => {
+      try {
+        return await capsules.create(teamId, request, ...rest);
+      } catch (error) {
+        throw await elsewhere(error, cluster, teamId, request.template);
+      }
+    },
+    find: (...of) => cluster.listing.find(...of),
+    usage: async (teamId) => ({ ...capsules.usage(teamId), ...(await cluster.listing.usage(teamId)) }),
+    onChange: (listener) => {
+      const ends = [capsules.onChange(listener), cluster.changes.onChange({ capsule: listener, template() {} })];
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+  };
+}
+
+/** The methods that stay those of the host alone. */
+const unchanged = [
+  ...([
+    "get",
+    "idNamed",
+    "update",
+    "wait",
+    "permit",
+    "admit",
+    "use",
+    "requireWritable",
+    "ping",
+    "pause",
+    "resume",
+  ] as const),
+  ...(["stop", "start", "destroy", "portAccess", "onPortsChanged", "onEnd"] as const),
+] satisfies readonly (keyof Services["capsules"])[];
+
+function bound(capsules: Service["capsules"]): Pick<Services["capsules"], (typeof unchanged)[number]> {
+  const methods = unchanged.map((name) => {
+    const call = (...of: unknown[]) => (capsules[name] as (...of: unknown[]) => unknown).apply(capsules, of);
+    return [name, call];
+  });
+  return Object.fromEntries(methods) as Pick<Services["capsules"], (typeof unchanged)[number]>;
+}
+
+/** A template is used on the host that has its files. */
+async function elsewhere(error: unknown, cluster: Cluster, teamId: string, template: string): Promise<unknown> {
+  if (!(error instanceof CapsuleError) || (error.code !== "not_found" && error.code !== "conflict")) return error;
+  const found = await findTemplate(cluster.sql, teamId, template);
+  if (found === undefined || found.host === cluster.host) return error;
+  const message = `cannot create a capsule: the template ${template} is on host ${found.host}; create it there`;
+  return new CapsuleError("unavailable", message, { details: { host: found.host } });
+}
+
+function templatesService({ templates }: Service, cluster: Cluster): Services["templates"] {
+  const viewOf = (of: RemoteTemplate): TemplateView => ({ ...of, type: "snapshot" });
+  return {
+    list: async (teamId, type) => {
+      if (type === "base") return templates.list(teamId, "base");
+      const snapshots = (await templatesOf(cluster.sql, teamId)).map(viewOf);
+      return type === "snapshot" ? snapshots : [...templates.list(teamId, "base"), ...snapshots];
+    },
+    capture: (...of) => templates.capture(...of),
+    delete: async (teamId, name) => {
+      const found = await findTemplate(cluster.sql, teamId, name);
+      if (found === undefined) return await templates.delete(teamId, name);
+      await retireTemplate(cluster.sql, found.storage, Date.now());
+      await templates.retire([{ storage: found.storage, teamId, name, isDeleted: true }]);
+    },
+    onChange: (listener) => {
+      const remote = {
+        capsule() {},
+        template: (teamId: string, name: string, of: RemoteTemplate | undefined) =>
+          listener(teamId, name, of === undefined ? undefined : viewOf(of)),
+      };
+      const ends = [templates.onChange(listener), cluster.changes.onChange(remote)];
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+  };
+}
+
+function auditOf({ audit }: Service, cluster: Cluster): Services["audit"] {
+  return {
+    record: (...of) => audit.record(...of),
+    recordCommand: (...of) => audit.recordCommand(...of),
+    flush: () => audit.flush(),
+    list: (...of) => audit.list(...of),
+    ofAllHosts: async (teamId, query) => {
+      audit.list(teamId, { limit: 1 }); // which writes what is buffered
+      const rows = await cluster.audit.list(teamId, { ...query, limit: query.limit + 1 });
+      const entries = rows.slice(0, query.limit);
+      return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };
+    },
+  };
+}
+
+/** Answers that another host has given to a request with the same Idempotency-Key. */
+function idempotencyOf({ idempotency }: Service, cluster: Cluster): Services["idempotency"] {
+  return {
+    begin: async (request, signal) => {
+      const begun = await idempotency.begin(request, signal);
+      if (begun.first === undefined) return begun;
+      try {
+        const { bodyHash } = begun.first.keyed({ status: 0, answer: "" });
+        const kept = await keptAnswer(cluster.sql, request);
+        if (kept === undefined) return begun;
+        begun.first.end();
+        if (kept.bodyHash === bodyHash) return { kept };
+      } catch (error) {
+        begun.first.end();
+        throw error;
+      }
+      throw new CapsuleError("conflict", "the Idempotency-Key was used with another body; use a new key");
+    },
+  };
+}

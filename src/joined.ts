@@ -1,0 +1,128 @@
+/** A host that CAPSULE_CLUSTER makes a part of a cluster: loaded by no other one. */
+import { hostname } from "node:os";
+import { systemClock } from "./capsules/clock.ts";
+import { Cluster } from "./cluster/cluster.ts";
+import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
+import { type Holdings, joinCluster } from "./cluster/joining.ts";
+import { PeerLinks } from "./cluster/peer-links.ts";
+import { PeerPlaces } from "./cluster/peer-places.ts";
+import { PeerServer } from "./cluster/peer-server.ts";
+import { Postgres } from "./cluster/postgres.ts";
+import { clusteredServices, type Service, startCluster } from "./clustered.ts";
+import type { Config } from "./config.ts";
+import { CatalogRows } from "./db/catalog-rows.ts";
+import { Forwarder } from "./http/forwarding/forwarder.ts";
+import type { Forwarding } from "./http/forwarding.ts";
+import type { Services } from "./http/services.ts";
+import type { Log } from "./log.ts";
+import { SecretKey } from "./secret.ts";
+import type { Records } from "./service.ts";
+import { revokedKeepMs } from "./teams/teams.ts";
+import { version } from "./version.ts";
+import type { Limits } from "./wire/limits.ts";
+
+export interface Joined {
+  cluster: Cluster;
+  /** The cluster's, but for those of one machine. */
+  limits: Readonly<Limits>;
+  servicesOf(service: Service, alone: Services): Services;
+  forwarding: Forwarding;
+  /** Call it before the service recovers. */
+  start(service: Service): Promise<void>;
+  /** Opens the peer port, when the HTTP server is built. */
+  listen(): Promise<number>;
+  /** Call it when the HTTP server is closed. */
+  stop(): Promise<void>;
+}
+
+const dayMs = 86_400_000;
+/** Limits that follow from a host's machine. */
+const ofMachine: ReadonlySet<string> = new Set(["vcpus_max", "memory_max_mb"]);
+
+/** Reads the cluster's file, and opens no connection yet. Throws an Error of one sentence. */
+export function openCluster(path: string) {
+  const file = readClusterFile(path);
+  return {
+    secret: new SecretKey(file.valuesKey),
+    join: (config: Config, records: Records, log: Log) => join(file, config, records, log),
+  };
+}
+
+async function join(file: ClusterFile, config: Config, records: Records, log: Log): Promise<Joined> {
+  const { dataDir, hostName, peerUrl } = config;
+  const clock = systemClock;
+  const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
+  const catalog = new CatalogRows(records.database);
+  const { me, limits } = await joinCluster({
+    ...{ sql, file, dataDir, name: hostName, machineName: hostname(), version, log },
+    peer: { address: peerUrl?.address, port: peerUrl?.port ?? config.peerPort },
+    holdings: () => holdingsOf(records, catalog),
+  }).catch(async (error: unknown) => {
+    await sql.close();
+    throw error;
+  });
+  const cluster: Cluster = new Cluster({
+    ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
+    rows: { audit: records.auditRows, catalog, templates: records.templateRows },
+    onRefused: (reason) => {
+      log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
+      process.kill(process.pid, "SIGTERM");
+    },
+  });
+  const { forwarder, open, close } = peerPort(cluster, records, file.secret, log);
+  return {
+    ...{ cluster, forwarding: forwarder },
+    limits: limitsOf(config.limits, limits, log),
+    servicesOf: (service, { health }) =>
+      clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
+    start: (service) => startCluster(cluster, service),
+    listen: () => open(config.peerPort),
+    async stop() {
+      await close();
+      await cluster.stop();
+    },
+  };
+}
+
+/** The way of requests to the other hosts, and from them. */
+export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, secret: Buffer, log: Log) {
+  const { locations: holders, host: hostName } = cluster;
+  const links = new PeerLinks({ holders, hostName, secret });
+  const forwarder = new Forwarder({ places: new PeerPlaces(holders, store), links });
+  let server: PeerServer | undefined;
+  return {
+    forwarder,
+    /** Call it when the HTTP server is built. Resolves with the port. */
+    async open(port: number): Promise<number> {
+      server = new PeerServer({ hostName, secret, handler: forwarder.peers, log });
+      return await server.listen({ port }).catch((error: NodeJS.ErrnoException) => {
+        throw new Error(`the peer port ${port} cannot be listened on (${error.code}): set another CAPSULE_PEER_PORT`);
+      });
+    },
+    async close(): Promise<void> {
+      links.close();
+      await server?.close();
+    },
+  };
+}
+
+function holdingsOf({ capsuleRows, templateRows }: Records, catalog: CatalogRows): Holdings {
+  const teams = catalog.teams();
+  const named = new Map(teams.map(({ id, name }) => [id, name]));
+  return {
+    capsules: capsuleRows.all().length,
+    teams,
+    keys: catalog.keys().map(({ id, teamId }) => ({ id, team: named.get(teamId) ?? teamId })),
+    templates: templateRows.all(),
+  };
+}
+
+/** Another value in this host's environment is not used. */
+function limitsOf(own: Readonly<Limits>, shared: Record<string, number>, log: Log): Readonly<Limits> {
+  const known = Object.entries(shared).filter(([name]) => Object.hasOwn(own, name) && !ofMachine.has(name));
+  for (const [name, value] of known) {
+    if (own[name as keyof Limits] !== value && process.env[`CAPSULE_${name.toUpperCase()}`] !== undefined)
+      log.warn({ limit: name, value }, "the cluster has another value of a limit than this host's environment");
+  }
+  return Object.freeze({ ...own, ...Object.fromEntries(known) });
+}

@@ -1,0 +1,183 @@
+/** Hosts of a cluster without VMs: the real service, cluster and HTTP server, on fake machines and a real PostgreSQL. */
+import { hash } from "node:crypto";
+import pino from "pino";
+import { Cluster } from "../../src/cluster/cluster.ts";
+import { Postgres } from "../../src/cluster/postgres.ts";
+import { clusteredServices, startCluster } from "../../src/clustered.ts";
+import { loadConfig } from "../../src/config.ts";
+import { CatalogRows } from "../../src/db/catalog-rows.ts";
+import { type Database, openDatabase } from "../../src/db/database.ts";
+
+import { buildServer } from "../../src/http/app.ts";
+import type { App } from "../../src/http/route.ts";
+import type { Services } from "../../src/http/services.ts";
+import { peerPort } from "../../src/joined.ts";
+import { keys } from "../api.ts";
+import { FakeClock } from "../fakes/fake-clock.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
+import { type FakeService, fakeService } from "../fakes/fake-service.ts";
+import { Contract, type OpenApi } from "../openapi-contract.ts";
+import { waitFor } from "../wait-for.ts";
+import { about, type ClusterDatabase, joining, ticks } from "./statements.ts";
+
+export interface FakeHostOfCluster extends AsyncDisposable {
+  name: string;
+  service: FakeService;
+  services: Services;
+  cluster: Cluster;
+  sql: Postgres;
+  clock: FakeClock;
+  machine: FakeHost;
+  database: Database;
+  app: App;
+  /** Answers of the HTTP server, compared with the API's description. */
+  call(
+    method: "GET" | "POST" | "PATCH" | "DELETE",
+    url: string,
+    json?: unknown,
+    headers?: object,
+    // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
+  ): Promise<{ status: number; json: any; headers: Record<string, unknown> }>;
+  /** Lets a second pass, with its heartbeat and what follows from it. */
+  second(): Promise<void>;
+  /** Status copies are written. */
+  copied(): Promise<void>;
+  /** A daemon that was killed: nothing is written any more. Its database and machine are given to the next one. */
+  kill(): Promise<void>;
+}
+
+export interface HostOptions {
+  database?: Database;
+  machine?: FakeHost;
+  /** In place of that of the cluster's database: a way to it that a test cuts. */
+  url?: string;
+  /** Without a join: the epoch of the last life. */
+  epoch?: number;
+}
+
+const silent = { info() {}, warn() {}, error() {} };
+
+/** Joins as the host of that name, whose nonce and place are those of `joining`. */
+export async function hostOfCluster(
+  cluster: ClusterDatabase,
+  name: string,
+  options: HostOptions = {},
+): Promise<FakeHostOfCluster> {
+  const { database = openDatabase(":memory:"), machine = new FakeHost(), url = cluster.url } = options;
+  const epoch = options.epoch ?? (await cluster.sql.call<number>("join_host", joining(name), about));
+  const sql = await Postgres.open({ url, ticks });
+  const clock = new FakeClock();
+  let joined: Cluster | undefined;
+  const service = fakeService({
+    ...{ database, host: machine, clock },
+    ownershipOf: ({ store, templateRows, auditRows }) => {
+      joined = new Cluster({
+        ...{
+          sql,
+          store,
+          clock,
+          log: silent,
+          me: { name, epoch, nonce: `nonce-${name}` },
+          revokedKeepMs: 1e9,
+          auditKeepMs: 1e9,
+        },
+        rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+        onRefused() {},
+      });
+      return joined.decided;
+    },
+  });
+  const part = joined!;
+  await startCluster(part, service);
+  await service.recover();
+  part.recovered();
+  const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });
+  const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536 };
+  const peer = peerPort(part, service, Buffer.alloc(32, 5), silent);
+  const app = buildServer(services, {
+    forwarding: peer.forwarder,
+    limits,
+    logger: pino({ level: "silent" }),
+    version: "0.0.0",
+    web: "/nowhere",
+    hostName: name,
+  });
+  const port = await peer.open(0);
+  await cluster.sql.query("UPDATE hosts SET port = $1, address = '127.0.0.1' WHERE name = $2", [port, name], about);
+  let contract: Contract | undefined;
+  let isOver = false;
+  const host: FakeHostOfCluster = {
+    ...{ name, service, services, cluster: part, sql, clock, machine, database, app },
+    async call(method, path, json, headers = {}) {
+      contract ??= new Contract((await app.inject("/openapi.json")).json<OpenApi>());
+      const payload = json === undefined ? undefined : JSON.stringify(json);
+      const type = json === undefined ? {} : { "content-type": "application/json" };
+      const reply = await app.inject({
+        method,
+        url: path,
+        headers: { "x-api-key": keys.red, ...type, ...headers },
+        ...(payload === undefined ? {} : { payload }),
+      });
+      const text = reply.body;
+      const parsed = text === "" ? undefined : JSON.parse(text);
+      contract.check({
+        method,
+        path: path.split("?", 1)[0]!,
+        status: reply.statusCode,
+        headers: reply.headers,
+        body: text,
+      });
+      return { status: reply.statusCode, json: parsed, headers: reply.headers };
+    },
+    async second() {
+      clock.advance(1_000);
+      await part.settled();
+    },
+    async copied() {
+      await part.copies.flush();
+    },
+    async kill() {
+      if (isOver) return;
+      isOver = true;
+      await sql.close();
+      await app.close();
+      await peer.close();
+    },
+    async [Symbol.asyncDispose]() {
+      await host.kill();
+      await part.stop();
+    },
+  };
+  return host;
+}
+
+/** The key of the tests, of a team `red` that all hosts get from the catalog. */
+export async function addTeams({ sql }: ClusterDatabase): Promise<void> {
+  for (const [name, key] of Object.entries(keys)) {
+    await sql.call("ensure_team", [`team-${name}`, name, 1], about);
+    const columns = {
+      id: `key-${name}`,
+      team_id: `team-${name}`,
+      label: "first",
+      hash: hash("sha256", key, "hex"),
+      created_at: 1,
+    };
+    await sql.call("add_key", [JSON.stringify(columns), null, 0], about);
+  }
+}
+
+/** A running capsule of team red on this host. */
+export async function created(host: FakeHostOfCluster, body: object = {}): Promise<string> {
+  const { status, json } = await host.call("POST", "/v1/capsules", body);
+  if (status !== 201) throw new Error(`${status} ${JSON.stringify(json)}`);
+  await host.service.settled();
+  await host.copied();
+  return json.id;
+}
+
+export function untilListed(host: FakeHostOfCluster, id: string, status: string): Promise<unknown> {
+  return waitFor(`${id} to be listed as ${status}`, async () => {
+    const { json } = await host.call("GET", "/v1/capsules");
+    return (json as { id: string; status: string }[]).find((each) => each.id === id)?.status === status;
+  });
+}
