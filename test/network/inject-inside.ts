@@ -51,7 +51,7 @@ test("a capsule calls an API whose key is nowhere in it", { timeout: 900_000 }, 
   const capsule = await client.create({
     network: { egress: "allowlist", allow: [host], inject: [{ host, headers: { Authorization: secret } }] },
   });
-  const { stdout } = await capsule.exec("curl", ["-s", `http://${host}/v1`], { timeoutSec: 60 });
+  const { stdout } = await capsule.exec("curl", ["-s", `http://${host}/v1`], { timeoutSec: 600 });
   assert.equal(stdout, "models: one, two");
   assert.deepEqual(seen.splice(0), [secret]);
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
@@ -64,7 +64,7 @@ test("a capsule calls an API whose key is nowhere in it", { timeout: 900_000 }, 
   assert.notEqual(filesWith(capsule.id), "", "the search finds what is there");
   assert.equal(filesWith(secret), "", "no file of the data folder has it, and so no checkpoint and no log");
   await capsule.resume();
-  const again = await capsule.exec("curl", ["-s", `http://${host}/v1`], { timeoutSec: 60 });
+  const again = await capsule.exec("curl", ["-s", `http://${host}/v1`], { timeoutSec: 600 });
   assert.equal(again.stdout, "models: one, two");
   assert.deepEqual(seen.splice(0), [secret]);
   const places = "/root /home /etc /run /tmp /var /proc/[0-9]*/environ /proc/[0-9]*/cmdline";
