@@ -1,7 +1,6 @@
 //! The file verbs: a job for each (see job.rs), and what the jobs share, such as paths and entries.
 
 pub mod archive;
-pub mod attributes;
 pub mod changing;
 pub mod copying;
 pub mod directory;

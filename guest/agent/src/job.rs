@@ -3,7 +3,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::files::attributes::Attributes;
+use crate::attributes::Attributes;
 use crate::protocol::Failure;
 
 /// A message from the host to a job.

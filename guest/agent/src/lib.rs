@@ -22,6 +22,7 @@
 
 pub mod accounts;
 pub mod agent;
+pub mod attributes;
 pub mod best_effort;
 pub mod boot;
 pub mod c_strings;

@@ -1,7 +1,7 @@
 //! The host's requests, which open streams, and its messages within a stream. Everything here only reads bytes;
 //! dispatcher.rs acts on the result.
 
-use crate::files::attributes::Attributes;
+use crate::attributes::Attributes;
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};
 use crate::protocol::{channel, event, exec_flag, exec_mode, Command, Position, Selector, Verb};

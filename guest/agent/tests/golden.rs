@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capsule_agent::files::attributes::Attributes;
+use capsule_agent::attributes::Attributes;
 use capsule_agent::files::entries::entry;
 use capsule_agent::files::reading::Range;
 use capsule_agent::files::request::FileRequest;

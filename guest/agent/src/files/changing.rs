@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
 
-use crate::files::attributes::{change_mode, change_owner, find_group, find_user};
+use crate::attributes::{change_mode, change_owner, find_group, find_user};
 use crate::files::paths::{display_path, failure};
 use crate::files::walk::{open_parent, Visit, Walk};
 use crate::job::{Input, Job, Next, Progress};

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::attributes::{copy_attributes, copy_attributes_at};
+use crate::attributes::{copy_attributes, copy_attributes_at};
 use crate::files::copying::content::Content;
 use crate::files::hidden_names::hidden_name;
 use crate::files::location::{read_link, Location};

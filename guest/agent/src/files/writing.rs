@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::attributes::{make_parents, own, Attributes};
+use crate::attributes::{make_parents, own, Attributes};
 use crate::files::location::Location;
 use crate::files::mount_points::is_mount_point;
 use crate::files::paths::{failure, invalid, named, normalize};

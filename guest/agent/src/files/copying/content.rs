@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use crate::files::attributes::copy_attributes;
+use crate::attributes::copy_attributes;
 use crate::files::walk::{is_unchanged, stat_of, Walk};
 use crate::sys::{self, check};
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use crate::files::attributes::{change_mode, change_owner};
+use crate::attributes::{change_mode, change_owner};
 use crate::files::extract::fault::{refused, Fault};
 use crate::files::extract::sparse::Extent;
 use crate::files::extract::tree::{
