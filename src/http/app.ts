@@ -192,8 +192,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
-  const access = { authentication, tickets, signedUrls, inFlight, connections, turns, answerTurns, received };
-  registerRoutes(app, services, options, { ...access, chunkTurns, ports, proxy, upgrades });
+  const access = { authentication, signedUrls, inFlight, connections, turns, answerTurns, received };
+  const issuing = { tickets: forwarding?.tickets ?? tickets };
+  registerRoutes(app, services, options, { ...access, ...issuing, chunkTurns, ports, proxy, upgrades });
   return app;
 }
 

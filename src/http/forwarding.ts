@@ -56,7 +56,22 @@ export interface ForwardingParts {
   onClose: (close: () => void) => void;
 }
 
+/** A valid ticket of a WebSocket, made by any host of the cluster. */
+export interface OpenedTicket {
+  keyId: string;
+  nonce: string;
+  expiresAt: number;
+}
+
+export interface TicketsOfAllHosts {
+  issue(identity: Identity, scope: string): { token: string; expiresAt: number };
+  open(token: string, scope: string): OpenedTicket | undefined;
+  use(ticket: OpenedTicket, scope: string): boolean;
+}
+
 export interface Forwarding {
+  /** undefined: a ticket is good at the host that made it. */
+  readonly tickets?: TicketsOfAllHosts | undefined;
   /** Call when all listeners of the server are added. */
   attachTo(parts: ForwardingParts): void;
   /** undefined: the request is a client's own. */

@@ -83,6 +83,7 @@ export function guardRoutes(app: App, gate: Gate): void {
     return config.action === undefined ? undefined : atHolder(gate, check, admitCapsule)(request, reply, done);
   };
   const admitCapsule: Admit = (request, reply, done) => {
+    authentication.useTicket(request);
     const { config } = request.routeOptions;
     const { id } = request.params as { id: string };
     const mayResume = !(config.mayDeclineResume && (request.query as { resume?: unknown }).resume === "false");

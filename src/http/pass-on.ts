@@ -3,6 +3,7 @@
  * holder's. A service on one host has no such port, and each request goes on in the same turn.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
+import type { Authentication } from "./access/authentication.ts";
 import { leaveOut, takeIn } from "./audit-trail.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { Upgrade } from "./ports/port-visit.ts";
@@ -14,6 +15,7 @@ export type Upgrades = WeakMap<object, Upgrade>;
 export interface PassingOn {
   forwarding: Forwarding | undefined;
   upgrades: Upgrades;
+  authentication: Pick<Authentication, "hasSharedTicket">;
 }
 
 interface Concerned {
@@ -31,16 +33,20 @@ export function passOnOf(
   request: FastifyRequest,
   reply: FastifyReply,
   { key, body }: Concerned,
-  { forwarding, upgrades, goOn }: PassingOn & { goOn: (refusal?: Error) => void },
+  { forwarding, upgrades, authentication, goOn }: PassingOn & { goOn: (refusal?: Error) => void },
 ): (() => void) | undefined {
   if (forwarding === undefined) return undefined;
   const identity = request.identity as typeof request.identity | undefined;
   const passOn = forwarding.elsewhere(request.raw, identity?.teamId, key);
   if (passOn === undefined) return undefined;
+  const known = authentication.hasSharedTicket(request) ? undefined : identity;
   const exchange = {
     ...{ request: request.raw, response: reply.raw, upgrade: upgrades.get(request.raw) },
     ...(body === undefined ? {} : { body }),
-    caller: { identity, address: request.ip, remote: request.raw.socket.remoteAddress ?? "", requestId: request.id },
+    caller: {
+      ...{ identity: known, address: request.ip, remote: request.raw.socket.remoteAddress ?? "" },
+      requestId: request.id,
+    },
     team: identity?.teamId ?? key,
     onAnswer: () => void reply.hijack(),
   };

@@ -35,7 +35,7 @@ export interface RouteContext {
   turns: TeamTurns;
   answerTurns: AnswerTurns;
   /** One-time tickets of WebSockets. */
-  tickets: OneTimeTokens;
+  tickets: Pick<OneTimeTokens, "issue">;
   signedUrls: SignedUrls;
   inFlight: InFlightLimiter;
   /** Open connections to ports, through URLs and `/tcp`. */

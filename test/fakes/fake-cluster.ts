@@ -5,6 +5,7 @@ import { PeerLinks } from "../../src/cluster/peer-links.ts";
 import { PeerPlaces } from "../../src/cluster/peer-places.ts";
 import { type PeerHandler, PeerServer } from "../../src/cluster/peer-server.ts";
 import { Forwarder } from "../../src/http/forwarding/forwarder.ts";
+import { SharedTickets } from "../../src/http/forwarding/shared-tickets.ts";
 
 type Rows = Pick<CapsuleStore, "get" | "idNamed">;
 
@@ -34,7 +35,7 @@ export class FakeCluster {
       get: (...of) => rows().get(...of),
       idNamed: (...of) => rows().idNamed(...of),
     });
-    const forwarder = new Forwarder({ places, links });
+    const forwarder = new Forwarder({ places, links, tickets: new SharedTickets(this.secret) });
     this.rows.set(name, rows);
     let server: PeerServer | undefined;
     const listen = async () => {

@@ -6,7 +6,7 @@ import type { FastifyRequest } from "fastify";
 import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
-import type { Forwarding } from "../forwarding.ts";
+import type { Forwarding, OpenedTicket } from "../forwarding.ts";
 import type { TeamsService } from "../services.ts";
 import type { ConnectionLimit } from "./connection-limit.ts";
 import { NetworkLimiter } from "./network-limiter.ts";
@@ -31,8 +31,10 @@ export interface AuthenticationOptions {
   /** Is told of each request with a valid key. */
   connections: Pick<ConnectionLimit, "authenticated">;
   /** Knows the requests whose key another host has checked; undefined: there is no other host. */
-  forwarding: Pick<Forwarding, "callerOf"> | undefined;
+  forwarding: Pick<Forwarding, "callerOf" | "tickets"> | undefined;
 }
+
+const missingKey = "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid";
 
 /** X-API-Key counts where both headers are sent. Another scheme of Authorization, a proxy's for example, is no key. */
 function keyOf({ headers }: FastifyRequest): string | undefined {
@@ -47,6 +49,8 @@ export class Authentication {
   readonly #signedUrls: SignedUrls;
   readonly #connections: AuthenticationOptions["connections"];
   readonly #forwarding: AuthenticationOptions["forwarding"];
+  /** Tickets that any host accepts, by the request that came with one. */
+  readonly #opened = new WeakMap<FastifyRequest, OpenedTicket>();
   readonly #perKey: RateLimiter;
   readonly #perTeam: RateLimiter;
   /** Keys and sign-in links that are made, per team. */
@@ -81,6 +85,18 @@ export class Authentication {
     this.#connections.authenticated(request.raw, identity.teamId);
     this.admitKey(identity);
     return identity;
+  }
+
+  /** Whether the request has a ticket that any host accepts: the holder of its capsule checks it, and notes its use. */
+  hasSharedTicket(request: FastifyRequest): boolean {
+    return this.#opened.has(request);
+  }
+
+  /** Call where the WebSocket ends. Throws unauthorized for such a ticket that was used. */
+  useTicket(request: FastifyRequest): void {
+    const opened = this.#opened.get(request);
+    if (opened === undefined || this.#forwarding?.tickets?.use(opened, pathOf(request)) === true) return;
+    throw this.refusal(request, missingKey);
   }
 
   /** Counts a request with a valid key. Throws quota_exceeded. */
@@ -150,8 +166,7 @@ export class Authentication {
   #keyHolder(request: FastifyRequest): Identity {
     const key = keyOf(request);
     const identity = key === undefined ? this.#ticketHolder(request) : this.#teams.authenticate(key);
-    if (identity === undefined)
-      throw this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid");
+    if (identity === undefined) throw this.refusal(request, missingKey);
     return identity;
   }
 
@@ -173,7 +188,18 @@ export class Authentication {
     if (request.routeOptions.config.socket !== true) return undefined;
     const { ticket } = request.query as { ticket?: unknown };
     if (typeof ticket !== "string") return undefined;
-    const identity = this.#tickets.redeem(ticket, request.url.split("?", 1)[0] as string);
+    const shared = this.#forwarding?.tickets;
+    if (shared !== undefined) {
+      const opened = shared.open(ticket, pathOf(request));
+      if (opened === undefined) return undefined;
+      this.#opened.set(request, opened);
+      return this.#teams.holderOf(opened.keyId);
+    }
+    const identity = this.#tickets.redeem(ticket, pathOf(request));
     return identity !== undefined && this.#teams.isLive(identity.keyId) ? identity : undefined;
   }
+}
+
+function pathOf({ url }: FastifyRequest): string {
+  return url.split("?", 1)[0] as string;
 }

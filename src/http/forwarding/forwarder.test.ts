@@ -265,6 +265,35 @@ describe("streams", () => {
     assert.match(messages.join("\n"), /through/);
   });
 
+  test("a ticket is good once, for its path, at any host", async () => {
+    const id = await a.capsule();
+    const path = `/v1/capsules/${id}/exec/stream`;
+    const issued = async (port: number) => {
+      const body = JSON.stringify({ path });
+      return JSON.parse((await ask(port, "/v1/ws-tickets", { method: "POST", headers: json, body })).body).ticket;
+    };
+    const statusAt = async (port: number, target: string, ticket: string) => {
+      const socket = new WebSocket(`ws://127.0.0.1:${port}${target}?ticket=${ticket}`).on("error", () => {});
+      const opened = once(socket, "open").then(() => 101);
+      const refused = once(socket, "unexpected-response").then(([, { statusCode }]) => statusCode as number);
+      const status = await within("the handshake", Promise.race([opened, refused]));
+      socket.terminate();
+      return status;
+    };
+    for (const [maker, user] of [
+      [portA, portB],
+      [portB, portA],
+      [portB, portB],
+      [portA, portA],
+    ] as const) {
+      const ticket = await issued(maker);
+      assert.equal(await statusAt(user, path.replace("exec/stream", "pty"), ticket), 401);
+      assert.equal(await statusAt(user, path, ticket.replace(/\.../, ".xx")), 401);
+      assert.equal(await statusAt(user, path, ticket), 101);
+      for (const port of [portA, portB]) assert.equal(await statusAt(port, path, ticket), 401);
+    }
+  });
+
   test("a refused upgrade is the holder's answer", async () => {
     const id = await a.capsule("paused");
     const refusal = async (port: number) => {

@@ -5,7 +5,17 @@
 import type { IncomingMessage } from "node:http";
 import { setTimeout as wait } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Exchange, Forwarding, ForwardingParts, Link, Links, PassOn, PeerCaller, Places } from "../forwarding.ts";
+import type {
+  Exchange,
+  Forwarding,
+  ForwardingParts,
+  Link,
+  Links,
+  PassOn,
+  PeerCaller,
+  Places,
+  TicketsOfAllHosts,
+} from "../forwarding.ts";
 import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
 import { PeerRequests } from "./peer-requests.ts";
 import { PendingRequests } from "./pending-requests.ts";
@@ -19,11 +29,13 @@ const keylessLookupsMax = 64;
 export interface ForwarderOptions {
   places: Places;
   links: Links;
+  tickets?: TicketsOfAllHosts;
 }
 
 export class Forwarder implements Forwarding {
   /** The requests that other hosts pass on to this one. */
   readonly peers = new PeerRequests();
+  readonly tickets: TicketsOfAllHosts | undefined;
   readonly #places: Places;
   readonly #links: Links;
   readonly #pending: PendingRequests;
@@ -33,7 +45,8 @@ export class Forwarder implements Forwarding {
   /** Requests that other hosts have answered, or given up. */
   #passedOn = 0;
 
-  constructor({ places, links }: ForwarderOptions) {
+  constructor({ places, links, tickets }: ForwarderOptions) {
+    this.tickets = tickets;
     this.#places = places;
     this.#links = links;
     this.#pending = new PendingRequests(links);
