@@ -1,7 +1,7 @@
 /**
  * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
-import { chmodSync, mkdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { totalmem } from "node:os";
 import { join } from "node:path";
@@ -78,6 +78,10 @@ async function startLocked(
 ): Promise<Daemon> {
   const log = openLog(config);
   if (certificates.doubt !== undefined) log.warn(certificates.doubt);
+  if (config.cluster === undefined && existsSync(join(config.dataDir, "host.json")))
+    throw new Error(
+      `the data folder ${config.dataDir} belongs to a cluster: set CAPSULE_CLUSTER to the cluster's file`,
+    );
   const joining = config.cluster === undefined ? undefined : (await import("./joined.ts")).openCluster(config.cluster);
   const records = recordsOf(config, log, joining?.secret ?? SecretKey.ofFolder(config.dataDir));
   const joined = await joining?.join(config, records, log);

@@ -7,9 +7,10 @@ import { byOperator, withTeams } from "./team-records.ts";
 export async function createKey(call: Pick<Call, "text">): Promise<number> {
   const team = call.text("team");
   if (team === undefined) throw new UsageError("--team NAME is missing");
-  return withTeams((teams, log) => {
-    const teamId = teams.ensure(team).id;
-    const { id, key } = teams.createKey(teamId, call.text("name") ?? "");
+  return withTeams(async (alone, log, _capsules, shared) => {
+    const teams = shared ?? alone;
+    const teamId = (await teams.ensure(team)).id;
+    const { id, key } = await teams.createKey(teamId, call.text("name") ?? "");
     log.append([{ ...byOperator(teamId), action: "key.create", subject: id, status: 201 }]);
     console.log(key);
   });
@@ -27,10 +28,10 @@ export async function listKeys(): Promise<number> {
 
 /** Prints the ids of the revoked keys: that key and those made with it. */
 export async function revokeKey(call: Pick<Call, "words" | "isSet">): Promise<number> {
-  return withTeams((teams, log) => {
+  return withTeams(async (teams, log, _capsules, shared) => {
     const [keyId = ""] = call.words;
     const teamId = teams.keys().find((key) => key.id === keyId)?.teamId;
-    const revoked = teams.revokeKey(keyId, call.isSet("keep-made"));
+    const revoked = await (shared ?? teams).revokeKey(keyId, call.isSet("keep-made"));
     if (teamId !== undefined) {
       const entry = { ...byOperator(teamId), action: "key.revoke" as const, status: 204 };
       log.append(revoked.map((subject) => ({ ...entry, subject })));

@@ -8,9 +8,9 @@ import { printRows } from "./listing.ts";
 import { byOperator, withTeams } from "./team-records.ts";
 
 export function createTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
-  return withTeams((teams) => {
+  return withTeams(async (teams, _log, _capsules, shared) => {
     if (teams.named(name) !== undefined) throw new Failure(`there is a team ${name} already`);
-    teams.ensure(name);
+    await (shared ?? teams).ensure(name);
   });
 }
 
@@ -41,10 +41,10 @@ export function listCapsules(call: Pick<Call, "text">): Promise<number> {
 
 /** Its keys end with it; its audit log stays as long as others. */
 export function deleteTeam({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
-  return withTeams((teams, log) => {
+  return withTeams(async (teams, log, _capsules, shared) => {
     const team = requireTeam(teams, name);
     const keys = teams.keysOf(team.id);
-    teams.delete(team);
+    await (shared ?? teams).delete(team);
     const entry = { ...byOperator(team.id), action: "key.revoke" as const, status: 204 };
     log.append(keys.map(({ id: subject }) => ({ ...entry, subject })));
   });

@@ -95,13 +95,18 @@ export class Teams {
 
   /** Returns the team of this name, made if it is new. Throws CapsuleError("invalid_request") for a bad name. */
   ensure(name: string): TeamRow {
+    return this.#rows.ensure(this.draftTeam(name));
+  }
+
+  /** A new team, which is not inserted. Throws as `ensure`. */
+  draftTeam(name: string): TeamRow {
     if (!teamPattern.test(name)) {
       throw new CapsuleError(
         "invalid_request",
         `a team's name is 1 to 64 letters, digits, dots, dashes and underscores and begins with a letter or digit; got ${JSON.stringify(name)}`,
       );
     }
-    return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
+    return { id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() };
   }
 
   named(name: string): TeamRow | undefined {

@@ -85,6 +85,26 @@ test("init makes a cluster of what its folder has, once, and the folder then joi
   assert.match(other.stderr, /the database has the tables of a cluster already/);
   const check = capsule(dataDir, ["admin", "cluster", "check"], { CAPSULE_CLUSTER: path });
   assert.match(check.stdout, /^cluster [0-9a-f]{16}, schema 1: the file and the database fit together\n$/);
+  const keys = (words: string[], more = { CAPSULE_CLUSTER: path }) =>
+    capsule(dataDir, ["admin", "keys", ...words], more);
+  const key = keys(["create", "--team", "red", "--name", "ci"]);
+  assert.match(key.stdout, /^capk_/, key.stderr);
+  assert.match(keys(["create", "--team", "red"], {} as never).stderr, /belongs to a cluster: set CAPSULE_CLUSTER/);
+  assert.match(capsule(dataDir, ["serve"]).stderr, /belongs to a cluster: set CAPSULE_CLUSTER/);
+  const read = await Postgres.open({ url, ticks });
+  const made = await read.query<{ id: string; revoked: boolean }>(
+    "SELECT id, revoked_at IS NOT NULL AS revoked FROM keys",
+    [],
+    about,
+  );
+  assert.deepEqual(
+    made.map(({ revoked }) => revoked),
+    [false],
+  );
+  assert.equal(keys(["revoke", made[0]!.id]).stdout, `${made[0]!.id}\n`);
+  const ended = await read.query("SELECT id FROM keys WHERE revoked_at IS NOT NULL", [], about);
+  assert.equal(ended.length, 1);
+  await read.close();
   const hosts = capsule(dataDir, ["admin", "hosts", "--json"], { CAPSULE_CLUSTER: path });
   assert.deepEqual(
     JSON.parse(hosts.stdout).map(({ name, state, held, backlog }: Record<string, unknown>) => [
