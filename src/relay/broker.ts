@@ -37,6 +37,7 @@ relay.on("message", (message: unknown) => {
 });
 
 process.on("message", (message: ToRelay, socket?: Socket) => {
+  stopReading(socket);
   const done = () => socket?.destroy();
   budget.asked(message);
   if (relay.connected) relay.send(message, socket, { keepOpen: true }, done);
@@ -45,3 +46,8 @@ process.on("message", (message: ToRelay, socket?: Socket) => {
 process.once("disconnect", () => {
   if (relay.connected) relay.disconnect();
 });
+
+/** Node reads a socket that it was sent, and `pause` lets it: what is read here would be missing in the relay. */
+function stopReading(socket: Socket | undefined): void {
+  (socket as { _handle?: { readStop(): void } } | undefined)?._handle?.readStop();
+}
