@@ -4,6 +4,7 @@ import { systemClock } from "./capsules/clock.ts";
 import { Cluster } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
 import { type Holdings, joinCluster } from "./cluster/joining.ts";
+import { ticketKey } from "./cluster/peer-keys.ts";
 import { PeerLinks } from "./cluster/peer-links.ts";
 import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
@@ -12,6 +13,7 @@ import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
 import { Forwarder } from "./http/forwarding/forwarder.ts";
+import { SharedTickets } from "./http/forwarding/shared-tickets.ts";
 import type { Forwarding } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
 import type { Log } from "./log.ts";
@@ -88,7 +90,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
 export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, secret: Buffer, log: Log) {
   const { locations: holders, host: hostName } = cluster;
   const links = new PeerLinks({ holders, hostName, secret });
-  const forwarder = new Forwarder({ places: new PeerPlaces(holders, store), links });
+  const forwarder = new Forwarder({
+    ...{ places: new PeerPlaces(holders, store), links },
+    tickets: new SharedTickets(ticketKey(secret)),
+  });
   let server: PeerServer | undefined;
   return {
     forwarder,

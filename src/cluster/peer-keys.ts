@@ -12,6 +12,11 @@ export function peerKey(secret: Uint8Array, client: string, server: string): Buf
   return Buffer.from(hkdfSync("sha256", secret, "", JSON.stringify(["capsule peer", client, server]), keyBytes));
 }
 
+/** The key under which the hosts of the cluster sign tickets of WebSockets. */
+export function ticketKey(secret: Uint8Array): Buffer {
+  return Buffer.from(hkdfSync("sha256", secret, "", JSON.stringify(["capsule tickets"]), keyBytes));
+}
+
 /** The options of both ends. TLS 1.3 takes such a key for a resumed session, and Node offers none of its own there. */
 export const peerTls = {
   minVersion: "TLSv1.2",

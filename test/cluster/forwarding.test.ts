@@ -1,0 +1,108 @@
+/** Requests to a host that does not hold their capsule, with a real PostgreSQL in which it looks. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { WebSocket } from "ws";
+import { keys } from "../api.ts";
+import { within } from "../wait-for.ts";
+import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
+import { Link } from "./link.ts";
+import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
+import { clusterDatabase } from "./statements.ts";
+
+const skip = lacksPostgres;
+const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
+
+async function twoHosts() {
+  const database = await clusterDatabase(server, {});
+  await addTeams(database);
+  const linkB = await Link.to(server);
+  const a = await hostOfCluster(database, "a");
+  const b = await hostOfCluster(database, "b", { url: linkB.urlOf(database.url) });
+  for (const host of [a, b]) await host.second(); // it learns the other one's port
+  return {
+    ...{ a, b, linkB },
+    async [Symbol.asyncDispose]() {
+      linkB.open();
+      for (const each of [a, b, linkB, database]) await each[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test("every host answers for every capsule, by id and by name", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const [first, second] = [await created(a, { name: "one" }), await created(b)];
+  for (const [host, key, id] of [
+    [b, first, first],
+    [b, "one", first],
+    [a, second, second],
+    [a, "one", first],
+  ] as const) {
+    const { status, json } = await host.call("GET", `/v1/capsules/${key}`);
+    assert.deepEqual([status, json.id, json.host], [200, id, id === first ? "a" : "b"]);
+  }
+  const ran = await b.call("POST", "/v1/capsules/one/exec", { cmd: "echo", args: ["there"] });
+  assert.deepEqual([ran.status, ran.json.stdout], [200, "there\n"]);
+  assert.equal((await b.call("POST", "/v1/capsules/one/pause")).status, 200);
+  assert.equal(a.service.store.get(first)?.status, "paused");
+  assert.equal((await b.call("DELETE", "/v1/capsules/one")).status, 204);
+  assert.equal((await b.call("GET", `/v1/capsules/${first}`)).status, 404);
+});
+
+test("an unknown capsule and another team's get the same bytes on both hosts", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const { json } = await a.call("POST", "/v1/capsules", {}, { "x-api-key": keys.blue });
+  await a.copied();
+  const answers = new Set<string>();
+  for (const host of [a, b]) {
+    for (const id of [json.id, `cl-${"z".repeat(25)}`]) {
+      const { status, json: body } = await host.call("GET", `/v1/capsules/${id}`);
+      answers.add(`${status} ${JSON.stringify(body).replace(id, "{id}")}`);
+    }
+  }
+  assert.equal(answers.size, 1, [...answers].join("\n"));
+});
+
+test("without the database a host passes on what its map knows, and nothing else", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, linkB } = cluster;
+  const [known, unknown] = [await created(a), await created(a)];
+  assert.equal((await b.call("GET", `/v1/capsules/${known}`)).status, 200);
+  linkB.cut();
+  assert.equal((await b.call("GET", `/v1/capsules/${known}`)).status, 200);
+  const { status, json, headers } = await b.call("GET", `/v1/capsules/${unknown}`);
+  assert.deepEqual([status, json.error.code, headers["retry-after"]], [503, "unavailable", "5"]);
+});
+
+test("a ticket of one host opens a socket at the other one", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const id = await created(a);
+  const path = `/v1/capsules/${id}/pty`;
+  const { json } = await a.call("POST", "/v1/ws-tickets", { path });
+  await b.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port } = b.app.server.address() as AddressInfo;
+  const socket = new WebSocket(`ws://127.0.0.1:${port}${path}?ticket=${json.ticket}`);
+  await within("the socket opens", once(socket, "open"));
+  socket.terminate();
+});
+
+test("a port's URL is found by the id alone", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const id = await created(a);
+  await b.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port } = b.app.server.address() as AddressInfo;
+  const ask = async (headers: Record<string, string>) => {
+    const sent = get({ port, agent: false, headers: { ...headers, host: `80-${id}.localhost` } });
+    const [answer] = (await within("the answer", once(sent, "response"))) as [IncomingMessage];
+    answer.resume();
+    return answer.statusCode;
+  };
+  assert.equal(await ask({}), 401);
+  assert.equal(await ask({ "x-api-key": keys.red }), 502, "nothing listens");
+});
