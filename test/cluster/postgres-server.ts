@@ -27,17 +27,23 @@ export class PostgresServer {
 
   /** Starts one, which is removed after the file's tests. */
   static async start(): Promise<PostgresServer> {
-    const server = new PostgresServer(mkdtempSync(join(tmpdir(), "capsule-postgres-")));
-    const { folder } = server;
+    const server = await PostgresServer.startIn(mkdtempSync(join(tmpdir(), "capsule-postgres-")));
+    after(async () => {
+      await server.stop();
+      rmSync(server.folder, { recursive: true, force: true });
+    });
+    return server;
+  }
+
+  /** Starts one in a folder that is made where there is none. */
+  static async startIn(folder: string): Promise<PostgresServer> {
+    mkdirSync(folder, { recursive: true });
+    const server = new PostgresServer(folder);
     const user = userOf();
     if (user !== undefined) chownSync(folder, user.uid, user.gid);
     chmodSync(folder, 0o755);
     makeDatabases(server.#data, "capsule");
     await server.resume();
-    after(async () => {
-      await server.stop();
-      rmSync(folder, { recursive: true, force: true });
-    });
     return server;
   }
 
