@@ -32,6 +32,8 @@ export interface ClusterOptions {
   /** How long a revoked key, and an entry of the audit log, are kept. */
   revokedKeepMs: number;
   auditKeepMs: number;
+  /** How long a resume of a held capsule waits for its decision; default 250 ms. */
+  resumeMs?: number;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
   onRefused: (reason: string) => void;
 }
@@ -78,6 +80,7 @@ export class Cluster {
     this.decided = new DecidedByDatabase({
       ...{ sql, me, membership: this.membership, copies: this.copies },
       onDoubt: (id) => this.#doubt(id),
+      resumeMs: options.resumeMs,
     });
     this.locations = new Locations({ sql, membership: this.membership, store });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });

@@ -15,12 +15,14 @@ export interface DecidedOptions {
   copies: Pick<Copies, "next" | "mark">;
   /** A question about this capsule had no answer: it is settled as soon as the database answers. */
   onDoubt: (id: string) => void;
+  /** How long a resume waits for its decision; default 250 ms. */
+  resumeMs?: number | undefined;
 }
 
 /** Nothing is released yet, so no capsule is acquired: each has the epoch of its create. */
 const epoch = 1;
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
-const resumeMs = 250;
+const defaultResumeMs = 250;
 
 export class DecidedByDatabase implements Ownership {
   readonly #options: DecidedOptions;
@@ -56,7 +58,7 @@ export class DecidedByDatabase implements Ownership {
 
   /** Without an answer in 250 ms the resume goes on: the capsule is held here, whatever the database does. */
   async admitResume(row: Capsule): Promise<void> {
-    const { sql, me, copies } = this.#options;
+    const { sql, me, copies, resumeMs = defaultResumeMs } = this.#options;
     const intent = row.status === "paused" ? "resume" : "start";
     const values = [row.id, epoch, me.name, me.epoch, intent, copies.next()];
     const asked = sql.call("admit_resume", values, { what: `${intent} a capsule` }).catch((error: unknown) => {

@@ -83,6 +83,7 @@ export async function hostOfCluster(
         },
         rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
         onRefused() {},
+        resumeMs: 60_000, // a busy machine decides nothing by its time
       });
       return joined.decided;
     },
