@@ -27,9 +27,9 @@ export interface ClusteredOptions {
 
 /** The cluster gets what it needs of the service; call it before the service recovers. */
 export async function startCluster(cluster: Cluster, service: Service): Promise<void> {
-  const { store, transitions, decisions, teams, templates, activity } = service;
+  const { store, transitions, decisions, captures, teams, templates, activity } = service;
   await cluster.start({
-    decisions,
+    ...{ decisions, captures },
     end: (row) => transitions.destroy(store.beginDestroy(row)),
     rename: (row, name) => void store.set(row, settingsAfter(row, { name }, Date.now())),
     viewOf: (row) => viewOf(row, activity.lastOf(row.id)),

@@ -6,6 +6,7 @@ import { Activity } from "./capsules/activity.ts";
 import { Adoptions } from "./capsules/adoptions.ts";
 import { AutoResumes } from "./capsules/auto-resumes.ts";
 import { Capsules } from "./capsules/capsules.ts";
+import { Captures } from "./capsules/captures.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { Deadlines } from "./capsules/deadlines.ts";
 import { Decisions } from "./capsules/decisions.ts";
@@ -177,20 +178,21 @@ export function buildService(options: ServiceOptions) {
     rows: templateRows,
   });
   const orphans = new Orphans({ store, templates: templateRows, host, log, promised });
+  const captures = new Captures({ store, templates: templateRows, host, transitions, ownership, decisions });
   const reconciler = new Reconciler({
-    ...{ store, host, locks, runs, adoptions, transitions, log, orphans },
+    ...{ store, host, locks, runs, adoptions, transitions, log, orphans, captures },
     forget: () => forget(options),
   });
   return {
     ...records,
     ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
-    ...{ retired, templates, memoryWatch, reconciler, decisions },
+    ...{ retired, templates, memoryWatch, reconciler, decisions, captures },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
       fillDiskSizes({ capsuleRows, templateRows, host });
       metrics.open();
       deadlines.hold();
-      const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans });
+      const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans, captures });
       deadlines.release();
       return recovered;
     },

@@ -16,7 +16,7 @@ export interface Orphan {
 }
 
 export interface OrphansOptions {
-  store: Pick<CapsuleStore, "get" | "wasDestroyed">;
+  store: Pick<CapsuleStore, "all" | "get" | "wasDestroyed">;
   templates: Pick<TemplateRows, "all" | "isNoted">;
   host: Pick<Host, "inventory" | "remove" | "removeTemplate" | "keepLost" | "lostFound">;
   log: Log;
@@ -36,7 +36,11 @@ export class Orphans {
     const found = host.inventory();
     const named = new Set(templates.all().map(({ storage }) => storage));
     const capsules = found.capsules.filter((id) => store.get(id) === undefined && !promised.hasFolder(id));
-    const storages = found.templates.filter((storage) => !named.has(storage));
+    // The files of a capture are there before its template has a row, and as long as its outcome is not known.
+    const isCapturing = store.all().some(({ intent }) => intent === "capture");
+    const storages = found.templates.filter(
+      (storage) => !named.has(storage) && !(isCapturing && templates.isNoted(storage)),
+    );
     return [
       ...capsules.map((id) => this.#orphan("capsules", id)),
       ...storages.map((storage) => this.#orphan("templates", storage)),

@@ -5,7 +5,7 @@ import type { Captured } from "../host/host.ts";
 import type { Clock } from "./clock.ts";
 import type { Decisions } from "./decisions.ts";
 import type { Networks } from "./networks.ts";
-import type { Ownership, TemplatePlace } from "./ownership.ts";
+import { type Ownership, type TemplatePlace, Undecided } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import type { Runs } from "./runs.ts";
 import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
@@ -84,10 +84,15 @@ export class OwnedChanges {
         const { sizeBytes, canGrow } = captured;
         return ownership.capture(row, { ...place, storage, sizeBytes, canGrow, createdAt });
       };
-      const begin = () =>
-        store.beginDestroy(row, () => {
-          result = { value: commit(captured, createdAt) };
-        });
+      const begin = (hasWaited: boolean) => {
+        try {
+          store.beginDestroy(row, () => {
+            result = { value: commit(captured, createdAt) };
+          });
+        } catch (error) {
+          throw hasWaited ? new Undecided(row.id, error) : error; // others have decided it already
+        }
+      };
       await decisions.make(row.id, ask, begin);
     });
     if (result === undefined) throw new Error(`the capture of capsule ${row.id} was not committed`);

@@ -2,6 +2,7 @@
  * The port that decides which host holds a capsule, for services of several hosts: it is asked before a capsule changes hands, gets a
  * name or uses a team's quotas. A host alone holds all of its capsules (docs/adr/0092).
  */
+import { CapsuleError } from "../wire/errors.ts";
 import type { Capsule } from "./store.ts";
 
 /**
@@ -19,8 +20,10 @@ export interface Ownership {
   /** A capsule without a VM is to get one: a resume, or a start from its disk. */
   admitResume(row: Capsule): Promise<void> | undefined;
   destroy(row: Capsule): Promise<void> | undefined;
-  /** A running capsule becomes the template, and is destroyed. */
+  /** A running capsule becomes the template, and is destroyed. Rejects with Undecided where that may be decided, or be so later. */
   capture(row: Capsule, template: NewTemplate): Promise<void> | undefined;
+  /** The template that a capsule which has a row here was decided to become. Throws "unavailable". Default: none. */
+  captured?(row: Capsule): Promise<DecidedTemplate | undefined>;
   rename(row: Capsule, name: string | null): Promise<void> | undefined;
 }
 
@@ -38,6 +41,19 @@ export interface NewTemplate extends TemplatePlace {
   canGrow: boolean;
   /** Epoch milliseconds. */
   createdAt: number;
+}
+
+export interface DecidedTemplate extends NewTemplate {
+  /** When it was deleted or replaced since. */
+  retiredAt: number | null;
+}
+
+/** A capture whose outcome is not known: VM, files and intent stay as they are, until it is asked for again. */
+export class Undecided extends CapsuleError {
+  constructor(id: string, cause: unknown) {
+    super("unavailable", `whether capsule ${id} was captured is not known yet`, { cause });
+    this.name = "Undecided";
+  }
 }
 
 /** The answer to a request with an Idempotency-Key. */

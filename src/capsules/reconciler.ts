@@ -6,6 +6,7 @@
 import type { Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
 import type { Adoptions } from "./adoptions.ts";
+import type { Captures } from "./captures.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Orphans } from "./orphans.ts";
 import type { Runs } from "./runs.ts";
@@ -21,6 +22,7 @@ export interface ReconcilerOptions {
   transitions: Transitions;
   log: Log;
   orphans: Orphans;
+  captures: Captures;
   /** Forgets what is needed no longer to explain a folder. */
   forget: () => void;
 }
@@ -76,7 +78,8 @@ export class Reconciler {
 
   /** Writes the outcome that could not be written at the time. A row that has changed since it was read is left alone. */
   async #repair(row: Capsule): Promise<void> {
-    const { store, runs, adoptions, transitions } = this.#options;
+    const { store, runs, adoptions, transitions, captures } = this.#options;
+    if (row.intent === "capture" && (await captures.complete(row)) !== undefined) return;
     const needsGuest = row.status === "running" || row.status === "starting";
     const isLost = needsGuest && runs.guest(row.id) === undefined && !adoptions.has(row.id);
     if (row.intent === "destroy") await transitions.destroy(row);

@@ -6,6 +6,7 @@
 import type { Adopted, Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
 import type { Adoptions } from "./adoptions.ts";
+import type { Captures } from "./captures.ts";
 import type { Clock } from "./clock.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Orphans } from "./orphans.ts";
@@ -22,6 +23,7 @@ export interface RecoveryOptions {
   clock: Clock;
   log: Log;
   orphans: Orphans;
+  captures: Captures;
 }
 
 export interface Recovered {
@@ -123,11 +125,14 @@ async function clearFolder({ id }: Capsule, { host, log, result }: Recovery): Pr
 
 /** Resolves when the capsule's guest is adopted or gone, or when only its agent is waited for. Never rejects. */
 function adopt(row: Capsule, saving: number | null, recovery: Recovery): Promise<void> {
-  const { store, host, locks, adoptions, ends } = recovery;
+  const { store, host, locks, adoptions, captures, ends } = recovery;
   const isAlive = Promise.withResolvers<void>();
+  const inDoubt = Promise.withResolvers<void>();
   const signal = adoptions.begin(row.id);
   const adopted = locks.runExclusive(row.id, async () => {
     try {
+      if (row.intent === "capture" && (await captures.completed(row, signal, inDoubt.resolve)))
+        return adoptions.end(row.id);
       const found = await host.adopt(row.id, saving, signal);
       if (found.kind === "alive") isAlive.resolve();
       await recoverRunning(row, found.kind === "alive" ? await found.settled : found, recovery);
@@ -139,8 +144,8 @@ function adopt(row: Capsule, saving: number | null, recovery: Recovery): Promise
     }
     adoptions.end(row.id);
   });
-  ends.push(adopted);
-  return Promise.race([isAlive.promise, adopted]);
+  ends.push(Promise.race([inDoubt.promise, adopted]));
+  return Promise.race([isAlive.promise, inDoubt.promise, adopted]);
 }
 
 /** Ends a VM that was not adopted; the checkpoint of a save that had ended is used. */

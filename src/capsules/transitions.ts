@@ -16,6 +16,7 @@ import { asAgentError, justEnded, reasonOf } from "./failures.ts";
 import { participles } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import { originOf } from "./origin.ts";
+import { Undecided } from "./ownership.ts";
 import type { Runs } from "./runs.ts";
 import { type Operate, requireGuest, Stops } from "./stops.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
@@ -179,6 +180,7 @@ export class Transitions {
         await commit(captured);
         step("captured.committed");
       } catch (error) {
+        if (error instanceof Undecided) throw error;
         if (!this.#options.store.isBeingDestroyed(row.id)) await this.#runOn(row, guest);
         await host.removeTemplate(storage).catch(() => {}); // left to the reconciler
         throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);

@@ -2,6 +2,7 @@
  * This host's part in its cluster: it has joined, follows the others, decides in PostgreSQL who holds a capsule, and tells there what
  * becomes of those that are here. Nothing of it is loaded by a host alone.
  */
+import type { Captures } from "../capsules/captures.ts";
 import type { Clock } from "../capsules/clock.ts";
 import type { Decisions } from "../capsules/decisions.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
@@ -41,6 +42,7 @@ export interface ClusterOptions {
 /** The parts of the service that the cluster changes. */
 export interface ClusterService {
   decisions: Decisions;
+  captures: Captures;
   end: (row: Capsule) => Promise<void>;
   rename: (row: Capsule, name: string | null) => void;
   viewOf: (row: Capsule) => CapsuleView;
@@ -107,10 +109,10 @@ export class Cluster {
   /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
   async start(service: ClusterService): Promise<void> {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
-    const { decisions, end, rename, viewOf, onTeamDeleted, onRetired } = service;
+    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired } = service;
     const settling = new Settling({
-      ...{ sql, me, store, decisions, end, rename, log, decided: this.decided },
-      storages: () => rows.templates.all().map(({ storage }) => storage),
+      ...{ sql, me, store, decisions, captures, end, rename, log, decided: this.decided },
+      templates: rows.templates,
     });
     for (const id of this.#doubts) settling.doubt(id);
     this.#parts = {

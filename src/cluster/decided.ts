@@ -1,5 +1,12 @@
 /** Decisions in PostgreSQL about who holds a capsule: the port `Ownership` of a host of a cluster. */
-import type { KeyedAnswer, NewTemplate, Ownership } from "../capsules/ownership.ts";
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  type DecidedTemplate,
+  type KeyedAnswer,
+  type NewTemplate,
+  type Ownership,
+  Undecided,
+} from "../capsules/ownership.ts";
 import type { Capsule } from "../capsules/store.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Copies } from "./copies.ts";
@@ -23,6 +30,7 @@ export interface DecidedOptions {
 const epoch = 1;
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
 const defaultResumeMs = 250;
+const askAgainMs = 1_000;
 
 export class DecidedByDatabase implements Ownership {
   readonly #options: DecidedOptions;
@@ -30,6 +38,8 @@ export class DecidedByDatabase implements Ownership {
   readonly creating = new Set<string>();
   /** Storages of captures that are asked for. */
   readonly capturing = new Set<string>();
+  /** Capsules whose capture may be decided, and is asked for again. */
+  readonly inDoubt = new Set<string>();
 
   constructor(options: DecidedOptions) {
     this.#options = options;
@@ -94,11 +104,41 @@ export class DecidedByDatabase implements Ownership {
       ...{ can_grow: canGrow ? 1 : 0, size_bytes: sizeBytes, created_at: createdAt },
     };
     this.capturing.add(storage);
+    const values = [row.id, epoch, me.name, me.epoch, JSON.stringify(columns), overwrites, null];
+    const ask = () => sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` });
     try {
-      const values = [row.id, epoch, me.name, me.epoch, JSON.stringify(columns), overwrites, null];
-      await this.#settledBy(row.id, sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` }));
+      await this.#untilAnswered(row.id, ask);
     } finally {
+      this.inDoubt.delete(row.id);
       setImmediate(() => this.capturing.delete(storage));
+    }
+  }
+
+  async captured({ id }: Capsule): Promise<DecidedTemplate | undefined> {
+    const [found] = await this.#options.sql.query<Omit<DecidedTemplate, "canGrow"> & { canGrow: number }>(
+      `SELECT t.storage, t.name, true AS overwrites, t.size_bytes AS "sizeBytes", t.can_grow AS "canGrow",
+         t.created_at AS "createdAt", t.retired_at AS "retiredAt"
+       FROM tombstones b JOIN templates t ON t.storage = b.captured_as WHERE b.id = $1`,
+      [id],
+      { what: `ask whether capsule ${id} was captured` },
+    );
+    return found === undefined ? undefined : { ...found, canGrow: found.canGrow === 1 };
+  }
+
+  /** What may have been decided is asked for until that is known: its template's files are needed, or are not. */
+  async #untilAnswered(id: string, ask: () => Promise<unknown>): Promise<void> {
+    for (let mayHaveRun = false; ; ) {
+      try {
+        await ask();
+        return;
+      } catch (error) {
+        if (!(error instanceof Unanswered)) throw error;
+        mayHaveRun ||= error.mayHaveRun;
+        if (!mayHaveRun) throw error;
+        this.inDoubt.add(id);
+        if (this.#options.sql.isClosed) throw new Undecided(id, error);
+      }
+      await delay(askAgainMs, undefined, { ref: false });
     }
   }
 

@@ -32,9 +32,13 @@ export class Refusal extends CapsuleError {
 
 /** A statement may have run, and nobody can tell: it had no answer in its time. */
 export class Unanswered extends CapsuleError {
-  constructor(what: string, cause: unknown) {
+  /** false: it was not sent, or each time that it was, the server has refused it. */
+  readonly mayHaveRun: boolean;
+
+  constructor(what: string, cause: unknown, mayHaveRun = true) {
     super("unavailable", `cannot ${what}: the cluster's database is away`, { cause });
     this.name = "Unanswered";
+    this.mayHaveRun = mayHaveRun;
   }
 }
 

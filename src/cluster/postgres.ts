@@ -2,7 +2,7 @@
  * The connections to PostgreSQL: four for statements, and one for the heartbeat, which must not wait for them. No state is kept in a
  * session. A statement without an answer ends its connection and is sent again with the same arguments, until its time is over.
  */
-import type { Client, Pool, PoolConfig, QueryResultRow } from "pg";
+import type { Client, Pool, PoolClient, PoolConfig, QueryResultRow } from "pg";
 import { isAnswer, isUsable, refusalOf, Unanswered } from "./failures.ts";
 
 export interface StatementOptions {
@@ -28,6 +28,8 @@ const heartbeatMs = 1_500;
 /** Between two attempts: a server that refuses at once is asked ten times a second. */
 const pauseMs = 100;
 const idleMs = 60_000;
+/** The statement that failed with the connection gets the error. */
+const ignore = () => {};
 
 /** A value of PostgreSQL's bigint is a number here: times and counters stay below 2^53. */
 const int8 = 20;
@@ -58,6 +60,10 @@ export class Postgres {
     return this.#isAway;
   }
 
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
   /** Statements sent so far. */
   get statements(): number {
     return this.#statements;
@@ -67,9 +73,15 @@ export class Postgres {
   async query<Row extends QueryResultRow>(text: string, values: unknown[], options: StatementOptions): Promise<Row[]> {
     const { ticks } = this.#options;
     const deadline = ticks() + (options.allMs ?? allMs);
+    let mayHaveRun = false;
     for (;;) {
+      let isSent = false;
+      const onSent = () => {
+        isSent = true;
+      };
       try {
-        const rows = await this.#once<Row>(text, values, Math.min(options.onceMs ?? onceMs, deadline - ticks()));
+        const limitMs = Math.min(options.onceMs ?? onceMs, deadline - ticks());
+        const rows = await this.#once<Row>(text, values, limitMs, onSent);
         this.#isAway = false;
         return rows;
       } catch (error) {
@@ -78,7 +90,8 @@ export class Postgres {
           throw refusalOf(error);
         }
         this.#isAway = !isUsable(error);
-        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, error);
+        mayHaveRun ||= isSent && !isUsable(error);
+        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, error, mayHaveRun);
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
     }
@@ -112,7 +125,7 @@ export class Postgres {
 
   /** Runs `work` in one transaction, which is not repeated. */
   async transact<T>(work: (sql: Pick<Client, "query">) => Promise<T>): Promise<T> {
-    const client = await this.#pool.connect();
+    const client = await this.#connected();
     try {
       await client.query("BEGIN");
       const result = await work(client);
@@ -130,8 +143,14 @@ export class Postgres {
     await Promise.all([this.#pool.end(), this.#beating?.end()].map((ended) => ended?.catch(() => {})));
   }
 
-  async #once<Row extends QueryResultRow>(text: string, values: unknown[], timeoutMs: number): Promise<Row[]> {
-    const client = await this.#pool.connect();
+  async #once<Row extends QueryResultRow>(
+    text: string,
+    values: unknown[],
+    timeoutMs: number,
+    onSent: () => void,
+  ): Promise<Row[]> {
+    const client = await this.#connected();
+    onSent();
     this.#statements += 1;
     let isBroken = true;
     try {
@@ -146,6 +165,13 @@ export class Postgres {
     } finally {
       client.release(isBroken);
     }
+  }
+
+  /** The pool listens to idle connections alone: one that ends during a statement would end the process. */
+  async #connected(): Promise<PoolClient> {
+    const client = await this.#pool.connect();
+    if (!client.listeners("error").includes(ignore)) client.on("error", ignore);
+    return client;
   }
 
   async #connect(): Promise<Client> {

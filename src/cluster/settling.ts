@@ -3,8 +3,10 @@
  * lost. A capsule that PostgreSQL knows as destroyed is destroyed here; a create that nobody was told of goes there; names are
  * PostgreSQL's.
  */
+import type { Captures } from "../capsules/captures.ts";
 import type { Decisions } from "../capsules/decisions.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import type { DecidedByDatabase } from "./decided.ts";
 import type { Me } from "./membership.ts";
@@ -15,13 +17,13 @@ export interface SettlingOptions {
   me: Me;
   store: Pick<CapsuleStore, "all" | "get" | "isBeingDestroyed" | "wasDestroyed">;
   decisions: Decisions;
+  captures: Pick<Captures, "complete">;
   decided: Pick<DecidedByDatabase, "creating" | "capturing">;
   /** Ends a capsule that exists nowhere else any longer. */
   end: (row: Capsule) => Promise<void>;
   /** Gives a capsule the name that was decided. */
   rename: (row: Capsule, name: string | null) => void;
-  /** Storages of the templates that are here. */
-  storages: () => string[];
+  templates: Pick<TemplateRows, "all" | "isNoted">;
   log: Log;
 }
 
@@ -99,10 +101,16 @@ export class Settling {
     const { sql, store, me } = this.#options;
     const known = new Map((await this.#known(ids)).map((each) => [each.id, each]));
     const missing = ids.filter((id) => !known.has(id) && !store.isBeingDestroyed(id));
-    const ended = await sql.query<{ id: string }>("SELECT id FROM tombstones WHERE id = ANY($1)", [missing], what);
-    const destroyed = new Set(ended.map(({ id }) => id));
+    const ended = await sql.query<{ id: string; storage: string | null }>(
+      "SELECT id, captured_as AS storage FROM tombstones WHERE id = ANY($1)",
+      [missing],
+      what,
+    );
+    const storages = new Map(ended.map(({ id, storage }) => [id, storage]));
     for (const id of missing) {
-      if (destroyed.has(id)) await this.#end(id, findings);
+      const storage = storages.get(id);
+      if (storage === null) await this.#end(id, findings);
+      else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
     for (const { id, host, name } of known.values()) {
@@ -128,6 +136,20 @@ export class Settling {
     if (ended === undefined) return;
     findings.destroyed += 1;
     await ended.done;
+  }
+
+  /** A capsule that became a template is never destroyed without it. */
+  async #complete(id: string, storage: string, findings: Findings): Promise<void> {
+    const { captures, store } = this.#options;
+    const row = store.get(id);
+    if (row === undefined) return;
+    const completed = await captures.complete(row);
+    if (completed === undefined)
+      findings.alarms.push(`${id} was captured as template ${storage}, whose files are not here`);
+    else {
+      findings.destroyed += 1;
+      await completed.ended;
+    }
   }
 
   /** Read again where no other name can be decided meanwhile. */
@@ -174,17 +196,24 @@ export class Settling {
     } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
   }
 
-  /** Templates of captures that failed after their answer was lost. */
+  /** Templates without files: of captures that failed here. One that this database never knew may be of a later one. */
   async #retire(findings: Findings): Promise<void> {
-    const { sql, me, decided, storages } = this.#options;
+    const { sql, me, decided, templates, store } = this.#options;
     const rows = await sql.query<{ storage: string; at: number }>(
       "SELECT storage, now_ms() AS at FROM templates WHERE made_on = $1 AND retired_at IS NULL",
       [me.name],
       what,
     );
-    const here = new Set(storages());
+    const here = new Set(templates.all().map(({ storage }) => storage));
     for (const { storage, at } of rows) {
       if (here.has(storage) || decided.capturing.has(storage)) continue;
+      // Again: a capture may have ended since, or its outcome may not be known yet.
+      if (templates.all().some((each) => each.storage === storage)) continue;
+      if (store.all().some(({ intent }) => intent === "capture")) continue;
+      if (!templates.isNoted(storage)) {
+        findings.alarms.push(`template ${storage} is of this host in the cluster, and is not here`);
+        continue;
+      }
       await sql.call("retire_template", [storage, at], what);
       findings.undone += 1;
     }

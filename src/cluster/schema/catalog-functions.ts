@@ -104,9 +104,11 @@ CREATE FUNCTION capture_capsule(p_id text, p_epoch bigint, p_host text, p_host_e
 DECLARE t templates; old templates; v bigint;
 BEGIN
   t := jsonb_populate_record(NULL::templates, p_template);
-  PERFORM require_host(p_host, p_host_epoch);
+  -- An earlier call had no answer: one that has run, or one that runs at this moment.
+  IF EXISTS (SELECT 1 FROM templates WHERE storage = t.storage AND team_id = t.team_id) THEN RETURN; END IF;
   v := lock_team(t.team_id);
   IF EXISTS (SELECT 1 FROM templates WHERE storage = t.storage AND team_id = t.team_id) THEN RETURN; END IF;
+  PERFORM require_host(p_host, p_host_epoch);
   PERFORM held_capsule(p_id, p_epoch, p_host);
   PERFORM keep_key(p_keyed, t.storage, p_host, p_host_epoch);
   SELECT * INTO old FROM templates WHERE team_id = t.team_id AND name = t.name AND retired_at IS NULL;
@@ -117,6 +119,7 @@ BEGIN
     (SELECT COUNT(*) FROM templates WHERE team_id = t.team_id AND retired_at IS NULL),
     CASE WHEN old.storage IS NULL THEN 1 ELSE 0 END, limit_of('templates_max'));
   PERFORM remove_capsule(p_id, p_epoch, p_host, v);
+  UPDATE tombstones SET captured_as = t.storage WHERE id = p_id;
   t.catalog := next_catalog();
   UPDATE templates SET retired_at = t.created_at, version = v, catalog = t.catalog WHERE storage = old.storage;
   t.version := v; t.made_on := p_host; t.is_deleted := false;

@@ -112,7 +112,8 @@ CREATE TABLE tombstones (
   version bigint NOT NULL,
   host    text,
   epoch   bigint NOT NULL,
-  at      bigint NOT NULL
+  at      bigint NOT NULL,
+  captured_as text -- storage of the template that it became
 );
 CREATE INDEX tombstones_changed ON tombstones (team_id, version);
 CREATE INDEX tombstones_by_time ON tombstones (at);
