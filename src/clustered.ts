@@ -57,7 +57,7 @@ function methodsOf(health: Services["health"]): Services["health"] {
 function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Services["teams"] {
   const { sql } = cluster;
   const requireFresh = () => {
-    if (cluster.membership.silentMs < keysStaleMs) return;
+    if (cluster.catalog.staleMs < keysStaleMs) return;
     throw new CapsuleError("unavailable", "keys cannot be checked: the cluster's database is away");
   };
   const add = async ({ row, made }: DraftKey) => {

@@ -131,7 +131,12 @@ export class Creations {
   async #unmake(row: Capsule, isOwned: boolean): Promise<void> {
     const { host, ownership, onFreed } = this.#options;
     // A decision that is lost is noticed where it was made.
-    if (isOwned) await ownership.destroy(row)?.catch(() => {});
+    const unmade = isOwned
+      ? ownership.unmake === undefined
+        ? ownership.destroy(row)
+        : ownership.unmake(row)
+      : undefined;
+    await unmade?.catch(() => {});
     await host.remove(row.id);
     if (row.storage !== null) await onFreed(row.storage);
   }

@@ -20,6 +20,8 @@ export interface Ownership {
   /** A capsule without a VM is to get one: a resume, or a start from its disk. */
   admitResume(row: Capsule): Promise<void> | undefined;
   destroy(row: Capsule): Promise<void> | undefined;
+  /** As `destroy`, of a create that failed: what was kept for its Idempotency-Key goes, too. Default: `destroy`. */
+  unmake?(row: Capsule): Promise<void> | undefined;
   /** A running capsule becomes the template, and is destroyed. Rejects with Undecided where that may be decided, or be so later. */
   capture(row: Capsule, template: NewTemplate): Promise<void> | undefined;
   /** The template that a capsule which has a row here was decided to become. Throws "unavailable". Default: none. */

@@ -1,7 +1,9 @@
 /** The audit log of the cluster: each host's entries are written in its own database first, and sent to PostgreSQL behind that. */
 import type { AuditQuery, AuditRow, AuditRows } from "../db/audit-rows.ts";
 import type { Log } from "../log.ts";
+import { Unanswered } from "./failures.ts";
 import type { Postgres } from "./postgres.ts";
+import { jsonOf } from "./rows.ts";
 
 export interface AuditShippingOptions {
   sql: Postgres;
@@ -79,9 +81,21 @@ export class AuditShipping {
         .map((id) => rows.get(id))
         .filter((row) => row !== undefined);
       if (batch.length === 0 && again.length === 0) return;
-      await this.#send([...batch, ...again]);
+      await this.#sendAll([...batch, ...again]);
       for (const { id } of again) this.#again.delete(id);
       this.#sent = batch.at(-1)?.id ?? this.#sent;
+    }
+  }
+
+  /** An entry that the database refuses is left out, and holds up no other one. */
+  async #sendAll(rows: readonly AuditRow[]): Promise<void> {
+    try {
+      await this.#send(rows);
+    } catch (error) {
+      if (error instanceof Unanswered) throw error;
+      const [first] = rows;
+      if (rows.length > 1) for (const row of rows) await this.#sendAll([row]);
+      else this.#options.log.error({ err: error, entry: first?.id }, "an audit entry was refused by the cluster");
     }
   }
 
@@ -96,7 +110,7 @@ export class AuditShipping {
     await sql.query(
       `INSERT INTO audit (${names}) SELECT ${names} FROM jsonb_populate_recordset(NULL::audit, $1) ORDER BY host_seq
        ON CONFLICT (host, host_seq) DO UPDATE SET exit_code = excluded.exit_code WHERE audit.exit_code IS NULL`,
-      [JSON.stringify(values)],
+      [jsonOf(values)],
       { what: "send the audit log to the cluster" },
     );
   }

@@ -21,10 +21,10 @@ export interface CatalogOptions {
   sql: Postgres;
   host: string;
   rows: CatalogRows;
-  clock: Pick<Clock, "now">;
+  clock: Pick<Clock, "now" | "ticks">;
   log: Log;
-  /** A team is gone, with its keys. */
-  onTeamDeleted: (team: TeamRow) => void;
+  /** A team is gone, with its keys. False: it has capsules or files here, and is asked for again. */
+  onTeamDeleted: (team: TeamRow) => boolean;
   /** Templates that were made here and are no longer used. */
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
   /** How long a revoked key is kept. */
@@ -37,6 +37,9 @@ export class Catalog {
   readonly #options: CatalogOptions;
   #applied = 0;
   #reading: Promise<void> | undefined;
+  #freshAt: number | undefined;
+  /** Teams that were deleted elsewhere, and are not forgotten here yet. */
+  readonly #ending = new Map<string, TeamRow>();
 
   constructor(options: CatalogOptions) {
     this.#options = options;
@@ -44,7 +47,13 @@ export class Catalog {
 
   /** Reads what has changed up to this number. Resolves also when that failed: the next heartbeat tries again. */
   follow(number: number): Promise<void> {
-    if (number <= this.#applied) return Promise.resolve();
+    if (number === this.#applied) {
+      this.#freshAt = this.#options.clock.ticks();
+      this.#endTeams();
+      return Promise.resolve();
+    }
+    // A database that was put back has forgotten changes: everything is read anew.
+    if (number < this.#applied) this.#applied = 0;
     this.#reading ??= this.#read(number)
       .catch((error: unknown) => {
         if (!this.#options.sql.isAway) this.#options.log.error({ err: error }, "teams and keys could not be read");
@@ -55,22 +64,29 @@ export class Catalog {
     return this.#reading;
   }
 
+  /** Since teams and keys were last known to be the cluster's; infinite before the first time. */
+  get staleMs(): number {
+    return this.#freshAt === undefined ? Number.POSITIVE_INFINITY : this.#options.clock.ticks() - this.#freshAt;
+  }
+
   /** A key that this host has made or revoked: it counts here before the next heartbeat. */
   put(keys: readonly CatalogKey[]): void {
     this.#options.rows.put([], keys, this.#ended());
   }
 
   async #read(number: number): Promise<void> {
-    const { sql, host, rows, onTeamDeleted, onRetired } = this.#options;
+    const { sql, host, rows, clock, onRetired } = this.#options;
+    const began = clock.ticks();
+    const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
     const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
       `SELECT id, name, created_at AS "createdAt", deleted_at AS "deletedAt" FROM teams WHERE catalog > $1 ORDER BY catalog`,
       [this.#applied],
       what,
     );
-    const keys = await sql.query<CatalogKey & { isOfDeleted: boolean }>(
-      `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", k.revoked_at AS "revokedAt",
+    const keys = await sql.query<CatalogKey>(
+      `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", COALESCE(k.revoked_at, t.deleted_at) AS "revokedAt",
          k.expires_at AS "expiresAt", k.made_by AS "madeBy", k.is_session AS "isSession"
-       FROM keys k JOIN teams t ON t.id = k.team_id AND t.deleted_at IS NULL WHERE k.catalog > $1 ORDER BY k.catalog`,
+       FROM keys k JOIN teams t ON t.id = k.team_id WHERE k.catalog > $1 ORDER BY k.catalog`,
       [this.#applied],
       what,
     );
@@ -80,14 +96,28 @@ export class Catalog {
       [this.#applied, host],
       what,
     );
-    for (const team of teams) if (team.deletedAt !== null) onTeamDeleted(team);
+    for (const team of teams) if (team.deletedAt !== null) this.#ending.set(team.id, team);
+    this.#endTeams();
     rows.put(
       teams.filter(({ deletedAt }) => deletedAt === null),
       keys,
       this.#ended(),
     );
+    const known = new Set(keys.map(({ id }) => id));
+    const unknown = before.filter(({ id }) => !known.has(id)).map(({ id }) => id);
+    if (unknown.length > 0) rows.endKeys(unknown, clock.now());
     if (retired.length > 0) await onRetired(retired);
     this.#applied = number;
+    this.#freshAt = began;
+  }
+
+  /** Its keys end and its name is free at once, whatever it still has here. */
+  #endTeams(): void {
+    const { rows, clock, onTeamDeleted } = this.#options;
+    for (const team of this.#ending.values()) {
+      if (onTeamDeleted(team)) this.#ending.delete(team.id);
+      else rows.endTeam(team.id, clock.now());
+    }
   }
 
   #ended(): { expired: number; revoked: number } {

@@ -46,7 +46,7 @@ export interface ClusterService {
   end: (row: Capsule) => Promise<void>;
   rename: (row: Capsule, name: string | null) => void;
   viewOf: (row: Capsule) => CapsuleView;
-  onTeamDeleted: (team: TeamRow) => void;
+  onTeamDeleted: (team: TeamRow) => boolean;
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
 }
 
@@ -66,6 +66,8 @@ export class Cluster {
   #doubts: string[] = [];
   #settledAt = Number.NEGATIVE_INFINITY;
   #afterBeat: Promise<void> | undefined;
+  /** Teams and keys wait for nothing else. */
+  #following: Promise<void> | undefined;
   #hasGoneOn = false;
   #hasRecovered = false;
 
@@ -131,7 +133,7 @@ export class Cluster {
     };
     this.copies.follow();
     await this.membership.start();
-    await this.#afterBeat;
+    await Promise.all([this.#following, this.#afterBeat]);
   }
 
   /** The service has recovered: its rows are compared with the cluster's from now on. */
@@ -143,7 +145,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.changes.close();
     await this.membership.stop();
-    await this.#afterBeat;
+    await Promise.all([this.#following, this.#afterBeat]);
     await Promise.all([this.copies.stop(), this.audit.try()]);
     await this.sql.close();
   }
@@ -151,7 +153,7 @@ export class Cluster {
   /** Resolves when what the last heartbeat has begun is done. */
   async settled(): Promise<void> {
     await this.membership.settled();
-    await this.#afterBeat;
+    await Promise.all([this.#following, this.#afterBeat]);
   }
 
   get #joined() {
@@ -165,16 +167,18 @@ export class Cluster {
   }
 
   #onBeat(beat: { catalog: number; isBack: boolean }): void {
+    this.#following ??= this.#joined.catalog.follow(beat.catalog).finally(() => {
+      this.#following = undefined;
+    });
     this.#afterBeat ??= this.#follow(beat).finally(() => {
       this.#afterBeat = undefined;
     });
   }
 
-  async #follow({ catalog, isBack }: { catalog: number; isBack: boolean }): Promise<void> {
+  async #follow({ isBack }: { isBack: boolean }): Promise<void> {
     const { clock } = this.#options;
     const { settling } = this.#joined;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
-    await this.#joined.catalog.follow(catalog);
     if (!this.#hasRecovered) return;
     const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
     if (isDue) {

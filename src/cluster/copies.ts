@@ -6,7 +6,7 @@ import type { Clock } from "../capsules/clock.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { Log } from "../log.ts";
 import type { Postgres } from "./postgres.ts";
-import { columnsOf } from "./rows.ts";
+import { columnsOf, jsonOf } from "./rows.ts";
 
 export interface CopiesOptions {
   sql: Postgres;
@@ -98,7 +98,7 @@ export class Copies {
       const batch = this.#take();
       try {
         if (batch.rows.length > 0)
-          await sql.call("copy_status", [JSON.stringify(batch.rows), host.name], {
+          await sql.call("copy_status", [jsonOf(batch.rows), host.name], {
             what: "copy the status of capsules",
           });
       } catch (error) {

@@ -13,7 +13,7 @@ import type { Copies } from "./copies.ts";
 import { Refusal, Unanswered } from "./failures.ts";
 import type { Me, Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
-import { columnsOf } from "./rows.ts";
+import { columnsOf, jsonOf } from "./rows.ts";
 
 export interface DecidedOptions {
   sql: Postgres;
@@ -53,10 +53,10 @@ export class DecidedByDatabase implements Ownership {
   async create(row: Capsule, answer: () => KeyedAnswer | undefined): Promise<void> {
     const { sql, me, copies } = this.#options;
     const keyed = answer();
-    const kept = keyed === undefined ? null : JSON.stringify(keyColumns(row.teamId, keyed));
+    const kept = keyed === undefined ? null : jsonOf(keyColumns(row.teamId, keyed));
     this.creating.add(row.id);
     try {
-      const values = [JSON.stringify(columnsOf(row)), me.name, me.epoch, copies.next(), kept];
+      const values = [jsonOf(columnsOf(row)), me.name, me.epoch, copies.next(), kept];
       await this.#settledBy(row.id, sql.call("create_capsule", values, { what: "create a capsule" }));
     } catch (error) {
       throw keyed === undefined ? error : sameKey(error, keyed);
@@ -96,6 +96,11 @@ export class DecidedByDatabase implements Ownership {
     }
   }
 
+  async unmake({ id }: Capsule): Promise<void> {
+    const { sql, me } = this.#options;
+    await this.#settledBy(id, sql.call("undo_create", [id, epoch, me.name], { what: `undo the create of ${id}` }));
+  }
+
   async capture(row: Capsule, template: NewTemplate): Promise<void> {
     const { sql, me } = this.#options;
     const { storage, name, overwrites, sizeBytes, canGrow, createdAt } = template;
@@ -104,7 +109,7 @@ export class DecidedByDatabase implements Ownership {
       ...{ can_grow: canGrow ? 1 : 0, size_bytes: sizeBytes, created_at: createdAt },
     };
     this.capturing.add(storage);
-    const values = [row.id, epoch, me.name, me.epoch, JSON.stringify(columns), overwrites, null];
+    const values = [row.id, epoch, me.name, me.epoch, jsonOf(columns), overwrites, null];
     const ask = () => sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` });
     try {
       await this.#untilAnswered(row.id, ask);

@@ -191,7 +191,8 @@ export class Settling {
     const { sql, me, store, decided } = this.#options;
     if (store.get(id) !== undefined || decided.creating.has(id)) return;
     if (store.wasDestroyed(id) || (status === "starting" && intent === "create")) {
-      await sql.call("delete_capsule", [id, 1, me.name], what);
+      const undo = store.wasDestroyed(id) ? "delete_capsule" : "undo_create";
+      await sql.call(undo, [id, 1, me.name], what);
       findings.undone += 1;
     } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
   }

@@ -25,6 +25,9 @@ export class CatalogRows {
   readonly #putTeam: StatementSync;
   readonly #putKey: StatementSync;
   readonly #forgetKeys: StatementSync;
+  readonly #endKeysOf: StatementSync;
+  readonly #freeName: StatementSync;
+  readonly #endKey: StatementSync;
 
   constructor(database: Database) {
     this.#database = database;
@@ -38,10 +41,30 @@ export class CatalogRows {
     );
     this.#putKey = database.prepare(
       `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, revoked_at, expires_at, made_by, is_session)
-       VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :revokedAt, :expiresAt, :madeBy, :isSession)
+       SELECT :id, :teamId, :label, :prefix, :hash, :createdAt, :revokedAt, :expiresAt, :madeBy, :isSession
+       WHERE EXISTS (SELECT 1 FROM teams WHERE id = :teamId)
        ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, made_by = excluded.made_by`,
     );
+    this.#endKeysOf = database.prepare(
+      "UPDATE api_keys SET revoked_at = :atMs WHERE team_id = :id AND revoked_at IS NULL",
+    );
+    this.#freeName = database.prepare("UPDATE teams SET name = id WHERE id = :id");
+    this.#endKey = database.prepare("UPDATE api_keys SET revoked_at = :atMs WHERE id = :id AND revoked_at IS NULL");
     this.#forgetKeys = database.prepare("DELETE FROM api_keys WHERE expires_at <= :expired OR revoked_at <= :revoked");
+  }
+
+  /** A team that was deleted elsewhere and still has capsules or files here: its keys end, and its name may be another's. */
+  endTeam(id: string, atMs: number): void {
+    transact(this.#database, () => {
+      this.#endKeysOf.run({ id, atMs });
+      this.#freeName.run({ id });
+    });
+  }
+
+  endKeys(ids: readonly string[], atMs: number): void {
+    transact(this.#database, () => {
+      for (const id of ids) this.#endKey.run({ id, atMs });
+    });
   }
 
   teams(): TeamRow[] {

@@ -125,9 +125,9 @@ export class Teams {
     throw new CapsuleError("conflict", `team ${name} is not deleted: ${reason}`);
   }
 
-  /** As `delete`, of a team that was deleted elsewhere: what it still has here keeps it. */
-  forget({ id }: Pick<TeamRow, "id">): void {
-    this.#rows.delete(id);
+  /** As `delete`, of a team that was deleted elsewhere. False: what it still has here keeps it. */
+  forget({ id }: Pick<TeamRow, "id">): boolean {
+    return this.#rows.delete(id);
   }
 
   /** Makes a key of the team for the operator. `save` is called with its text before it is valid. */

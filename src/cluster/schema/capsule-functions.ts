@@ -163,6 +163,13 @@ BEGIN
   PERFORM remove_capsule(p_id, p_epoch, p_host, v);
 END $$;
 
+-- A create whose capsule has no row on its host: a repeat with its Idempotency-Key makes another one.
+CREATE FUNCTION undo_create(p_id text, p_epoch bigint, p_host text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM delete_capsule(p_id, p_epoch, p_host);
+  DELETE FROM idempotency WHERE subject = p_id;
+END $$;
+
 -- Copies of rows of several teams at once; a copy that is older than the one known, or of another holder, changes nothing. The names of
 -- columns are those of capsules. Returns how many rows were changed.
 CREATE FUNCTION copy_status(p_rows jsonb, p_host text) RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '2s' AS $$

@@ -1,0 +1,92 @@
+/** Teams that end on one host while another is busy with them, undone creates, and entries that PostgreSQL cannot keep. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { TeamRows } from "../../src/db/team-rows.ts";
+import { keys } from "../api.ts";
+import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
+import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
+import { about, clusterDatabase } from "./statements.ts";
+
+const skip = lacksPostgres;
+const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
+
+async function oneHost() {
+  const database = await clusterDatabase(server);
+  await addTeams(database);
+  const a = await hostOfCluster(database, "a");
+  return {
+    ...{ database, a },
+    async [Symbol.asyncDispose]() {
+      for (const each of [a, database]) await each[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test("a team that is deleted while its capsule ends loses its keys and its name at once", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const { sql } = database;
+  const id = await created(a);
+  await sql.call("delete_capsule", [id, 1, "a"], about); // its row here ends later
+  await sql.call("delete_team", ["team-red", Date.now()], about);
+  await sql.call("ensure_team", ["team-red2", "red", 2], about);
+  const key = { id: "key-2", team_id: "team-red2", label: "", hash: "ab".repeat(32), created_at: 1 };
+  await sql.call("add_key", [JSON.stringify(key), null, 0], about);
+  await a.second();
+  assert.equal((await a.call("GET", "/v1/session", undefined, { "x-api-key": keys.red })).status, 401);
+  const teamRows = new TeamRows(a.database);
+  assert.equal(teamRows.named("red")?.id, "team-red2");
+  assert.notEqual(teamRows.liveKeyById("key-2", Date.now()), undefined);
+  a.clock.advance(60_000);
+  await a.cluster.settled();
+  await a.service.settled();
+  await a.second();
+  assert.equal(
+    teamRows.list().some((team) => team.id === "team-red"),
+    false,
+  );
+});
+
+test("a database that was put back is read anew, and keys that it lacks end", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const made = await a.call("POST", "/v1/keys", { name: "ci" });
+  const key = { "x-api-key": made.json.key };
+  await a.second();
+  assert.equal((await a.call("GET", "/v1/session", undefined, key)).status, 200);
+  await database.sql.query("DELETE FROM keys WHERE id = $1", [made.json.id], about);
+  await database.sql.query("UPDATE cluster SET catalog = catalog - 1", [], about);
+  await a.second();
+  assert.equal((await a.call("GET", "/v1/session", undefined, key)).status, 401);
+  assert.equal((await a.call("GET", "/v1/session")).status, 200);
+});
+
+test("an undone create leaves no answer to its Idempotency-Key", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const row = a.service.store.get(await created(a))!;
+  const lost = { ...row, id: "cl-lost", status: "starting" as const, intent: "create" as const, revision: 0 };
+  const answer = { route: "/v1/capsules", key: "k", bodyHash: "h", status: 201, answer: "{}", keepMs: 86_400_000 };
+  await a.cluster.decided.create(lost, () => answer);
+  await new Promise(setImmediate);
+  a.clock.advance(60_000);
+  await a.cluster.settled();
+  assert.deepEqual(await database.sql.query("SELECT key FROM idempotency", [], about), []);
+});
+
+test("a request with a NUL in its path holds up no entry of the audit log", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a } = cluster;
+  const { auditRows } = a.service;
+  const entry = { at: 1, teamId: "team-red", keyId: "key-red", keyName: "first", address: "", status: 404 };
+  const rest = { action: "capsule.destroy" as const, exitCode: null };
+  auditRows.append([
+    { ...entry, ...rest, capsuleId: "a\0b", subject: "\ud800" },
+    { ...entry, ...rest, capsuleId: "later", subject: null },
+  ]);
+  const { json } = await a.call("GET", "/v1/audit?limit=2");
+  assert.deepEqual(
+    json.entries.map((each: { capsule_id: string }) => each.capsule_id),
+    ["later", "a\ufffdb"],
+  );
+});
