@@ -209,10 +209,9 @@ export class Cluster {
   }
 
   async #forget(): Promise<void> {
-    const { sql, clock, auditKeepMs, log } = this.#options;
-    const now = clock.now();
+    const { sql, auditKeepMs, log } = this.#options;
     try {
-      await sql.call("forget", [now - tombstonesKeepMs, now - auditKeepMs, now], { what: "forget old entries" });
+      await sql.call("forget", [tombstonesKeepMs, auditKeepMs], { what: "forget old entries" });
     } catch (error) {
       if (!sql.isAway) log.error({ err: error }, "old entries of the cluster could not be removed");
     }

@@ -14,7 +14,7 @@ export async function addKey(sql: Postgres, row: NewKeyRow, { most, revokedKeepM
     ...{ id: row.id, team_id: row.teamId, label: row.label, prefix: row.prefix, hash: row.hash },
     ...{ created_at: row.createdAt, expires_at: row.expiresAt, made_by: row.madeBy, is_session: row.isSession ? 1 : 0 },
   };
-  const values = [JSON.stringify(columns), most ?? null, row.createdAt - revokedKeepMs];
+  const values = [JSON.stringify(columns), most ?? null, revokedKeepMs];
   await sql.call("add_key", values, { what: "make a key" });
 }
 

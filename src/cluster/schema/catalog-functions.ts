@@ -59,18 +59,18 @@ BEGIN
   UPDATE teams SET deleted_at = p_at, catalog = next_catalog() WHERE id = p_id;
 END $$;
 
--- p_key: the columns of keys. p_most: of the team's live keys; NULL: any number, for the operator. Keys that ended long ago go.
-CREATE FUNCTION add_key(p_key jsonb, p_most integer, p_revoked_before bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- p_key: the columns of keys. p_most: of the team's live keys; NULL: any number, for the operator. Revoked keys go after p_revoked_keep ms.
+CREATE FUNCTION add_key(p_key jsonb, p_most integer, p_revoked_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k keys;
 BEGIN
   k := jsonb_populate_record(NULL::keys, p_key);
   PERFORM lock_team(k.team_id);
   IF EXISTS (SELECT 1 FROM keys WHERE id = k.id AND hash = k.hash) THEN RETURN; END IF;
   IF k.made_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM keys WHERE id = k.made_by AND team_id = k.team_id
-    AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > k.created_at)) THEN
+    AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())) THEN
     PERFORM fail('CP011', 'the API key is no longer valid');
   END IF;
-  DELETE FROM keys WHERE team_id = k.team_id AND (expires_at <= k.created_at OR revoked_at <= p_revoked_before);
+  DELETE FROM keys WHERE team_id = k.team_id AND (expires_at <= now_ms() OR revoked_at <= now_ms() - p_revoked_keep);
   IF (SELECT COUNT(*) FROM keys WHERE team_id = k.team_id AND revoked_at IS NULL) >= p_most THEN
     PERFORM fail('CP002', format('cannot make a key: the team has %s already', p_most));
   END IF;
@@ -139,13 +139,14 @@ BEGIN
 END $$;
 
 -- What explains nothing any longer, a bounded number of each kind; what another host removes at this moment is left to it.
-CREATE FUNCTION forget(p_tombstones_before bigint, p_audit_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Milliseconds; the time is the database's, since a host's clock may be wrong.
+CREATE FUNCTION forget(p_tombstones_keep bigint, p_audit_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM tombstones WHERE id IN
-    (SELECT id FROM tombstones WHERE at < p_tombstones_before ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED);
+    (SELECT id FROM tombstones WHERE at < now_ms() - p_tombstones_keep ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED);
   DELETE FROM audit WHERE seq IN
-    (SELECT seq FROM audit WHERE at < p_audit_before ORDER BY seq LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    (SELECT seq FROM audit WHERE at < now_ms() - p_audit_keep ORDER BY seq LIMIT 1000 FOR UPDATE SKIP LOCKED);
   DELETE FROM idempotency WHERE ctid IN
-    (SELECT ctid FROM idempotency WHERE expires_at < p_now ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED);
+    (SELECT ctid FROM idempotency WHERE expires_at < now_ms() ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED);
 END $$;
 `;
