@@ -139,12 +139,11 @@ export function buildService(options: ServiceOptions) {
   const { quotas, disk, diskUse } = buildLimits(options, runs);
   const { promised } = quotas;
   const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log, promised });
-  const onFreed = () => retired.collect();
   const transitions = new Transitions({
     ...{ store, host, locks, runs, adoptions, activity, clock, log, step },
     observe: observers.observe,
     beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
-    onFreed,
+    onFreed: () => retired.collect(),
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
   const { observeExec, onCreateBegan, onCreated } = observers;
@@ -155,7 +154,7 @@ export function buildService(options: ServiceOptions) {
   });
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
-    ...{ ownership, decisions, onFreed },
+    ...{ ownership, decisions, onFreed: () => retired.collect() },
     envs: new Envs(store, runs, records.secret),
     ...{ autoResumes, metrics, networks: buildNetworks(options, runs) },
     templates: templateRows,

@@ -23,6 +23,7 @@ import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
 /** Runs `work` and records its duration and outcome. */
 export type Observe = <T>(operation: Operation, capsuleId: string, work: () => Promise<T>) => Promise<T>;
+type Work<T> = (signal: AbortSignal) => Promise<T>;
 export type Operation = "boot" | "reboot" | "start" | "resume" | "pause" | "stop" | "capture";
 
 export interface TransitionsOptions {
@@ -284,20 +285,16 @@ export class Transitions {
 
   /** The reconciler retries a commit that fails here. */
   #fail(row: Capsule, errorReason: string): void {
+    const { store, log } = this.#options;
     try {
-      this.#options.store.commit(row, "fail", { errorReason });
+      store.commit(row, "fail", { errorReason });
     } catch (error) {
-      this.#options.log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
+      log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
     }
   }
 
   /** Runs `work` observed, with a signal that fires when a destroy begins or the guest ends. */
-  #abortable<T>(
-    operation: Operation,
-    id: string,
-    work: (signal: AbortSignal) => Promise<T>,
-    ended?: Promise<GuestEnd>,
-  ): Promise<T> {
+  #abortable<T>(operation: Operation, id: string, work: Work<T>, ended?: Promise<GuestEnd>): Promise<T> {
     return this.#abortables.run(id, (signal) => this.#options.observe(operation, id, () => work(signal)), ended);
   }
 

@@ -130,7 +130,7 @@ export class DecidedByDatabase implements Ownership {
     return found === undefined ? undefined : { ...found, canGrow: found.canGrow === 1 };
   }
 
-  /** What may have been decided is asked for until that is known: its template's files are needed, or are not. */
+  /** The question is repeated while its outcome is not known: the template's files are needed, or are not. */
   async #untilAnswered(id: string, ask: () => Promise<unknown>): Promise<void> {
     for (let mayHaveRun = false; ; ) {
       try {

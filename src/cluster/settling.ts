@@ -197,7 +197,7 @@ export class Settling {
     } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
   }
 
-  /** Templates without files: of captures that failed here. One that this database never knew may be of a later one. */
+  /** Templates without files: of captures that failed here. A template that this database never knew stays: the database may be older. */
   async #retire(findings: Findings): Promise<void> {
     const { sql, me, decided, templates, store } = this.#options;
     const rows = await sql.query<{ storage: string; at: number }>(
