@@ -90,7 +90,8 @@ export class OwnedChanges {
             result = { value: commit(captured, createdAt) };
           });
         } catch (error) {
-          throw hasWaited ? new Undecided(row.id, error) : error; // others have decided it already
+          if (!hasWaited || ownership.captured === undefined) throw error;
+          throw new Undecided(row.id, error); // it is decided, and can be asked for
         }
       };
       await decisions.make(row.id, ask, begin);
