@@ -20,12 +20,12 @@ export type FirstRequest =
   | { kind: "other" }
   | { kind: "undecided" };
 
-/** Ends in a version, or has a target: Node's parser takes a request without a version. */
-const requestLine = /^[\t\x20-\x7e](?:[^\r\n]* HTTP\/1\.[0-9][\t ]*\r?\n|[^\s]*[\t ]+(?:\/|\*[\s]|https?:\/\/))/i;
+/** Ends in a version, or has a target: Node's parser takes a request without a version, other ones a bare CR as the end of a line. */
+const requestLine = /^[\t\x20-\x7e](?:[^\r\n]* HTTP\/1\.[0-9][\t ]*[\r\n]|[^\s]*[\t ]+(?:\/|\*[\s]|https?:\/\/))/i;
 /** HTTP/2 without TLS, whose hosts are compressed. https://www.rfc-editor.org/rfc/rfc9113#section-3.4 */
 const http2Line = /^PRI \* HTTP\/2/;
 /** A line so far that may become a request's: other bytes are no HTTP. */
-const linePattern = /^[\t\x20-\x7e][\t\x20-\x7e\x80-\xff]*\r?$/;
+const linePattern = /^[\t\x20-\x7e][\t\r\x20-\x7e\x80-\xff]*$/;
 const endOfHead = /\n\r?\n/;
 
 /** Whether more bytes may come: `late`, they have not come in time; `ended`, none will. */
@@ -56,7 +56,8 @@ export function readFirstRequest(first: FirstBytes, hosts: readonly string[], wa
 }
 
 function readLine(line: string, waiting: Waiting): FirstRequest {
-  const isPossible = line === "" || (linePattern.test(line) && line.length < firstBytesMax);
+  const isPossible = line === "" || linePattern.test(line);
+  if (isPossible && line.length >= firstBytesMax) return { kind: "odd", what: "a head that is too long" };
   if (!isPossible || waiting === "ended") return { kind: "other" };
   if (waiting === "more") return { kind: "undecided" };
   return line === "" ? { kind: "other" } : { kind: "odd", what: "an incomplete request line" };

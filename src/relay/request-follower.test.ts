@@ -29,6 +29,9 @@ function follow(parts: readonly Buffer[]): { passed: string; end: string | undef
 
 const bytewise = (text: string) => [...Buffer.from(text, "latin1")].map((byte) => Buffer.from([byte]));
 
+/** The first window of a stream, and the rest. */
+const windows = (text: string) => [text.slice(0, 16_384), text.slice(16_384)].map((part) => Buffer.from(part, "latin1"));
+
 describe("requests on one connection", () => {
   const cases: [what: string, passed: string, stopped: string, end: string | undefined][] = [
     ["to another host, all", other + other + other, "", undefined],
@@ -74,12 +77,16 @@ describe("requests on one connection", () => {
     ["and another protocol", `SSH-2.0-x\r\n${ruled}`, "", undefined],
     ["and a head without its end", `${other}GET / HTTP/1.1\r\nHost: other.example\r\n`, "", undefined],
     ["and a head of a rule's host without its end", other, `GET / HTTP/1.1\r\nHost: ${host}\r\n`, "odd"],
+    ["with a request line that is too long", "", `GET /${"x".repeat(20_000)} HTTP/1.1\r\nHost: ${host}\r\n\r\n`, "odd"],
+    ["with a request line that is too long, later", other, `GET /${"x".repeat(20_000)}`, "odd"],
+    ["with lines that end in CR", other, `GET / HTTP/1.1\rHost: ${host}\r\r\n`, "odd"],
+    ["with an authority, and lines that end in CR", other, `GET x HTTP/1.1\rHost: ${host}\r\r\n\r\n`, "odd"],
     ["with a head that is too long", other, get("other.example", `X: ${"x".repeat(17_000)}\r\n`), "odd"],
   ];
   for (const [what, passed, stopped, end] of cases) {
     test(what, () => {
       const text = passed + stopped;
-      for (const parts of [[Buffer.from(text, "latin1")], bytewise(text)])
+      for (const parts of [[Buffer.from(text, "latin1")], windows(text), bytewise(text)])
         assert.deepEqual(follow(parts), { passed, end });
     });
   }
