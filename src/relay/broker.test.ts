@@ -1,13 +1,13 @@
 /** A relay that was taken over, and writes to its channel whatever it likes: it is replaced, and this process, in the server's place, lives on. */
 import assert from "node:assert/strict";
-import { type ChildProcess, fork } from "node:child_process";
-
+import { type ChildProcess, fork, spawn } from "node:child_process";
+import { once } from "node:events";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { waitFor } from "../../test/wait-for.ts";
 import { loadConfig } from "../config.ts";
 import { strictRules } from "../network/grants.ts";
-import { startTicksOf } from "../vmm/process.ts";
+import { startTicksOf, statOf } from "../vmm/process.ts";
 import { Relay } from "./relay.ts";
 import { relaySettings } from "./relay-settings.ts";
 import { ReplyBudget } from "./reply-budget.ts";
@@ -42,6 +42,11 @@ const behaviours: Record<string, string> = {
   "brackets without end": `channel.sendall(b"[" * 4_000_000 + b"\\n")`,
   "a message that is none": `say({"kind": "junk"})`,
   "counts of too many runs": `say({"kind": "counts", "runs": [[n, counts] for n in range(1001)], "names": {}, "connectionsOpen": 0})`,
+  "a socket that listens, with a message": `
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+handle = {"cmd": "NODE_HANDLE", "type": "net.Server", "msg": {"kind": "lost", "run": 9, "why": ""}}
+channel.sendmsg([json.dumps(handle).encode() + b"\\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))])`,
   "nothing, and closes the channel": `channel.close()`,
 };
 
@@ -100,6 +105,22 @@ test("the broker ends with the relay, and the relay with the broker", async () =
   two.kill("SIGKILL");
   await gone;
   await waitFor("the relay is gone", () => startTicksOf(two.pid!) === null);
+});
+
+test("broker and relay end with the server, whatever the relay has left in its channel", async () => {
+  const program = `
+import { startBrokered } from ${JSON.stringify(join(import.meta.dirname, "start.ts"))};
+const child = await startBrokered(${JSON.stringify(hostile(`channel.sendall(b'{"kind": "lost", "run": 1}\\n{')`))});
+child.send({ kind: "detach", run: 1 });
+child.on("message", ({ kind }) => kind === "lost" && process.send(child.pid));`;
+  const server = spawn(process.execPath, ["--input-type=module", "-e", program], {
+    stdio: ["ignore", "ignore", "inherit", "ipc"],
+  });
+  const [pid] = (await once(server, "message")) as [number];
+  const broker = statOf(pid)!.parent;
+  server.kill("SIGKILL");
+  await waitFor("the relay is gone", () => startTicksOf(pid) === null);
+  await waitFor("the broker is gone", () => startTicksOf(broker) === null);
 });
 
 test("replies to questions have room of their own, others 16 MiB at once and 4 MiB a second", () => {

@@ -1,12 +1,12 @@
 /**
  * Stands between the server and the relay: it starts the relay's program, and passes on messages, sockets, and replies that are some. Node's
  * channel ends the process that reads it on bytes and descriptors that a hostile peer may write, so the server has none to the relay.
- * When it ends, the server ends the relay.
+ * When it ends, the server ends the relay; when the server ends, it ends the relay itself.
  *
  *      node broker.ts COUNT PROGRAM [ARGUMENT…]     the program inherits the COUNT descriptors behind its channel
  */
 import { spawn } from "node:child_process";
-import { closeSync } from "node:fs";
+import { closeSync, readFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { infoFdOfChild } from "../vmm/child.ts";
 import type { ToRelay } from "./messages.ts";
@@ -28,8 +28,9 @@ relay.once("error", (error) => {
   process.exit(1);
 });
 relay.once("exit", (code) => process.exit(code ?? 1));
-relay.once("disconnect", () => setTimeout(() => process.exit(1), endMs));
-relay.on("message", (message: unknown) => {
+relay.once("disconnect", () => setTimeout(end, endMs));
+relay.on("message", (message: unknown, handle?: unknown) => {
+  if (handle !== undefined) return end(); // a socket that listens would be one of this process; none has been accepted yet
   const reply = readReply(message);
   // The server ends both for a message that is none.
   const passed = reply !== undefined && budget.take(reply) ? reply : { kind: "none" };
@@ -45,7 +46,29 @@ process.on("message", (message: ToRelay, socket?: Socket) => {
 });
 process.once("disconnect", () => {
   if (relay.connected) relay.disconnect();
+  // Node tells no end of a channel that holds half a line, or a socket that the other side has not confirmed.
+  setTimeout(end, endMs);
 });
+
+/** Ends this process and the relay: bubblewrap's child first, which would outlive bubblewrap. */
+function end(): void {
+  const { pid } = relay;
+  for (const each of pid === undefined ? [] : [...childrenOf(pid), pid]) {
+    try {
+      process.kill(each, "SIGKILL");
+    } catch {} // it has ended
+  }
+  process.exit(1);
+}
+
+/** Of the first thread of a process. */
+function childrenOf(pid: number): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, "latin1").split(" ").map(Number).filter(Boolean);
+  } catch {
+    return []; // it has ended
+  }
+}
 
 /** Node reads a socket that it was sent, and `pause` lets it: what is read here would be missing in the relay. */
 function stopReading(socket: Socket | undefined): void {
