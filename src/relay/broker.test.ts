@@ -123,6 +123,18 @@ child.on("message", ({ kind }) => kind === "lost" && process.send(child.pid));`;
   await waitFor("the broker is gone", () => startTicksOf(broker) === null);
 });
 
+test("a process that ended before its channel was read is replaced", async () => {
+  const { relay, processes } = relayOf(async () => {
+    const started = fork(harmless, { execArgv: [] });
+    const ended = once(started, "exit");
+    started.kill("SIGKILL");
+    await ended;
+    return started;
+  });
+  await waitFor("another one is up", () => processes.length === 2 && relay.isUp);
+  await relay.close();
+});
+
 test("replies to questions have room of their own, others 16 MiB at once and 4 MiB a second", () => {
   const budget = new ReplyBudget(0);
   const names = { x: 1 };

@@ -50,6 +50,10 @@ export class RelayChannel {
     });
     process.once("disconnect", () => process.kill("SIGKILL"));
     process.once("exit", (code, signal) => this.#end(signal === null ? `exit code ${code}` : `signal ${signal}`));
+    // Nothing tells what happened before: the process was started a while ago.
+    if (process.exitCode !== null || process.signalCode !== null)
+      setImmediate(() => this.#end("it ended while it started"));
+    else if (!process.connected) process.kill("SIGKILL");
   }
 
   get pid(): number | undefined {

@@ -30,7 +30,8 @@ function follow(parts: readonly Buffer[]): { passed: string; end: string | undef
 const bytewise = (text: string) => [...Buffer.from(text, "latin1")].map((byte) => Buffer.from([byte]));
 
 /** The first window of a stream, and the rest. */
-const windows = (text: string) => [text.slice(0, 16_384), text.slice(16_384)].map((part) => Buffer.from(part, "latin1"));
+const windows = (text: string) =>
+  [text.slice(0, 16_384), text.slice(16_384)].map((part) => Buffer.from(part, "latin1"));
 
 describe("requests on one connection", () => {
   const cases: [what: string, passed: string, stopped: string, end: string | undefined][] = [

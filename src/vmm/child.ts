@@ -6,6 +6,9 @@ import { killFirst } from "./oom-score.ts";
 /** The end of a child's standard error that is passed on when it fails. */
 const stderrTailBytes = 8_192;
 
+/** Time for a child to end after its channel has closed; the relay's broker takes 2 s. */
+const childEndMs = 5_000;
+
 const channelFd = 3;
 /** The first descriptor behind the channel. */
 export const infoFdOfChild = channelFd + 1;
@@ -24,6 +27,7 @@ export function spawnChild(argv: readonly string[], pipeCount = 0): { child: Chi
     stdio: ["ignore", "ignore", "pipe", "ipc", ...pipes],
     env: { PATH: process.env.PATH ?? "/usr/bin:/bin", LANG: "C.UTF-8" },
   });
+  child.on("error", () => {}); // a program that is missing; the child has no pid then
   killFirst(child.pid);
   tellFailure(child);
   const ends = pipes.map((_, index) => child.stdio[infoFdOfChild + index] as Socket);
@@ -45,6 +49,17 @@ export function standingFor(child: ChildProcess, pid: number): ChildProcess {
     return kill(signal);
   };
   return child;
+}
+
+export function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
+/** Ends a child without a known program: one that stands between by its channel, so that it ends what it has started. */
+export function endChild(child: ChildProcess): void {
+  if (child.connected) child.disconnect();
+  const timer = setTimeout(() => child.kill("SIGKILL"), childEndMs);
+  child.once("exit", () => clearTimeout(timer));
 }
 
 /** Passes on the end of what a child wrote when it ended by an error. */

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,6 +14,7 @@ import { after, before, describe, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
 import { startRelay } from "../../src/relay/start.ts";
 import { Jail } from "../../src/vmm/jail/jail.ts";
+import { findProgram, programFilesOf } from "../../src/vmm/jail/program-files.ts";
 import { waitFor } from "../wait-for.ts";
 import type { Outcomes, Targets } from "./relay-probe.ts";
 
@@ -132,6 +133,29 @@ describe("in the relay's place", () => {
     assert.ok(Object.keys(outcomes).length > 20);
   });
 });
+
+test("a jail whose parent ends while it is built is no child, and nothing of it stays", async () => {
+  const sleep = findProgram("sleep")!;
+  const { readOnly } = await programFilesOf(sleep);
+  const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
+  const profile = { readOnly, writable: [], deviceNodes: [], folder: "/", limits };
+  // Goes on when the shell that stood between has been reaped.
+  const through = () => ["sh", "-c", '(while kill -0 $$ 2>/dev/null; do :; done; exec "$@") & exit 1', "sh"];
+  const argv = [sleep, `${100_000 + process.pid}`];
+  await assert.rejects(jail.startChild(argv, profile, through), /has ended/);
+  await waitFor("the program is gone", () => !commandLines().some((line) => line === argv.join("\0")));
+});
+
+function commandLines(): string[] {
+  const pids = readdirSync("/proc").filter((entry) => /^\d+$/.test(entry));
+  return pids.map((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "latin1").replace(/\0$/, "");
+    } catch {
+      return ""; // it has ended
+    }
+  });
+}
 
 describe("the relay itself", () => {
   test("is ready in the jail, and ends when its channel closes", async () => {

@@ -14,7 +14,7 @@ import { existsSync } from "node:fs";
 import type { Socket } from "node:net";
 import { release } from "node:os";
 import { CapsuleError, messageOf } from "../../wire/errors.ts";
-import { channelEnvironment, infoFdOfChild, spawnChild, standingFor } from "../child.ts";
+import { channelEnvironment, endChild, hasEnded, infoFdOfChild, spawnChild, standingFor } from "../child.ts";
 import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf, yieldToService } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, cgroupRemedy } from "./cgroups.ts";
@@ -169,6 +169,8 @@ export class Jail {
   ): Promise<ChildProcess> {
     const user = await this.#assignUser(profile);
     const release = () => user === null || this.#uids?.release(user.uid);
+    const known = Promise.withResolvers<VmProcess | undefined>();
+    let child: ChildProcess | undefined;
     try {
       const filter = seccompFilter({ mayUnshareUser: user !== null, program: "relay" });
       const join = this.#cgroups?.make(randomUUID(), profile.limits) ?? [];
@@ -181,20 +183,22 @@ export class Jail {
       const filterFd = filter === null ? null : infoFdOfChild + 1;
       const command = jailArgs({ ...started, infoFd: infoFdOfChild, filterFd });
       const count = filter === null ? 1 : 2;
-      const { child, pipes } = spawnChild([...through(count), ...command], count);
-      let jailed: VmProcess | undefined;
-      const end = async () => jailed !== undefined && (await endProcess(jailed).catch(() => {}));
-      child.once("exit", () => void end().then(release));
-      if (filter !== null) pipes[1]?.end(filter);
-      const pid = await readChildPid(pipes[0]!);
-      for (const pipe of pipes) pipe.unref();
-      if (pid === null)
-        throw new CapsuleError("internal_error", "a jail could not be built: bubblewrap does not answer");
-      const startTicks = startTicksOf(pid);
-      if (startTicks !== null) jailed = { pid, startTicks };
+      const spawned = spawnChild([...through(count), ...command], count);
+      child = spawned.child;
+      child.once("exit", () => void known.promise.then(endJailed).then(release));
+      if (filter !== null) spawned.pipes[1]?.end(filter);
+      const pid = await readChildPid(spawned.pipes[0]!);
+      for (const pipe of spawned.pipes) pipe.unref();
+      const startTicks = pid === null ? null : startTicksOf(pid);
+      known.resolve(pid === null || startTicks === null ? undefined : { pid, startTicks });
+      const why = hasEnded(child) ? "the program that starts it has ended" : "bubblewrap does not answer";
+      if (pid === null || hasEnded(child))
+        throw new CapsuleError("internal_error", `a jail could not be built: ${why}`);
       return standingFor(child, pid);
     } catch (error) {
-      release();
+      known.resolve(undefined);
+      if (child?.pid === undefined) release();
+      else endChild(child);
       throw error;
     }
   }
@@ -289,6 +293,10 @@ function findTools(): Tools {
 export function isSchedulerRecent(kernel: string): boolean {
   const [major = 0, minor = 0] = kernel.split(/[.-]/).map(Number);
   return major > 6 || (major === 6 && minor >= 12);
+}
+
+async function endJailed(process: VmProcess | undefined): Promise<void> {
+  if (process !== undefined) await endProcess(process).catch(() => {});
 }
 
 /** Kills bubblewrap, and the program with it; the error quotes its standard error, or else `why`. */
