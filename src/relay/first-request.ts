@@ -82,13 +82,15 @@ function framingOf(head: string): Framing | undefined {
   const raw: string[] = [];
   for (const line of lines) {
     const [, name = "", value = ""] = headerLine.exec(line) ?? [];
-    raw.push(name, value.trim());
+    raw.push(name, value.replace(/^[\t ]+|[\t ]+$/g, "")); // a server may take other spaces as a part of it
   }
   const isOdd = !head.endsWith("\r\n\r\n") || raw.some((each, index) => index % 2 === 0 && each === "");
   if (isOdd) return /content-length|transfer-encoding/i.test(head) ? undefined : 0;
   const body = bodyOf(raw);
   const lengths = valuesOf(raw, "content-length");
   if (body === "none") return 0;
+  // Chunks are of HTTP/1.1: servers read the body of an earlier one to its end, or by them.
+  if (body === "chunked" && !/ HTTP\/1\.1[\t ]*\r\n/.test(head.slice(0, head.indexOf("\n") + 1))) return undefined;
   if (body === "chunked") return lengths.length === 0 ? "chunked" : undefined;
   return lengths.length === 1 && /^\d{1,15}$/.test(lengths[0]!) ? Number(lengths[0]) : undefined;
 }

@@ -40,7 +40,7 @@ describe("requests on one connection", () => {
     ["behind a body by length", post("Content-Length: 5", "hello"), ruled, "ruled"],
     [
       "behind a body in chunks",
-      post("Transfer-Encoding: chunked", "5;x=1\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\n"),
+      post("Transfer-Encoding: chunked", '5 ; x=1;y;z="a; \\""\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\n'),
       ruled,
       "ruled",
     ],
@@ -66,6 +66,9 @@ describe("requests on one connection", () => {
     ["with two lengths", other, post("Content-Length: 5\r\nContent-Length: 6", "hello!"), "odd"],
     ["with length and chunks", other, post("Content-Length: 5\r\nTransfer-Encoding: chunked", "0\r\n\r\n"), "odd"],
     ["with another coding", other, post("Transfer-Encoding: gzip, chunked", "0\r\n\r\n"), "odd"],
+    ["with a coding behind another space", other, post("Transfer-Encoding: \xa0chunked", "0\r\n\r\n"), "odd"],
+    ["with a length behind another space", other, post("Content-Length: 5\xa0", "hello"), "odd"],
+    ["in chunks without HTTP/1.1", other, post("Transfer-Encoding: chunked", "").replace("/1.1", "/1.0"), "odd"],
     ["with a folded length", other, post("Content-Length:\r\n 5", "hello"), "odd"],
     ["in HTTP/2 without TLS", other, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "odd"],
     [
@@ -93,8 +96,21 @@ describe("requests on one connection", () => {
   }
 
   test("a size that is none ends the connection", () => {
-    for (const size of ["5 5\r\n", "0x5\r\n", "-5\r\n", "5\n", "\r\n", `5;${"x".repeat(20_000)}\r\n`])
-      assert.equal(follow([Buffer.from(post("Transfer-Encoding: chunked", size) + ruled)]).end, "odd", size);
+    for (const size of [
+      "5 5\r\n",
+      "5;\r\n",
+      "5;a b\r\n",
+      '5;a="\r\n',
+      "5;a=1\x852\r\n",
+      "0x5\r\n",
+      "-5\r\n",
+      "5\n",
+      "\r\n",
+      `5;${"x".repeat(20_000)}\r\n`,
+    ]) {
+      const passed = post("Transfer-Encoding: chunked", size);
+      assert.deepEqual(follow([Buffer.from(passed + ruled, "latin1")]), { passed, end: "odd" }, size);
+    }
     assert.equal(follow([Buffer.from(post("Transfer-Encoding: chunked", "5\r\nhelloX\r\n") + ruled)]).end, "odd");
     const trailers = `0\r\n${"X: 1\r\n".repeat(5_000)}`;
     assert.equal(follow([Buffer.from(post("Transfer-Encoding: chunked", trailers))]).end, "odd");

@@ -13,7 +13,9 @@ export type FollowedEnd = "ruled" | "odd";
 
 /** Limit of the line with a chunk's size, and of all trailers. */
 const linesMaxBytes = 16_384;
-const sizeLine = /^([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n$/;
+/** With extensions as RFC 9112 has them: a quoted one ends within the line. */
+const sizeLine =
+  /^([0-9A-Fa-f]{1,12})(?:[\t ]*;[\t ]*[!#-'*+.^_`|~0-9A-Za-z-]+(?:[\t ]*=[\t ]*(?:[!#-'*+.^_`|~0-9A-Za-z-]+|"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"))?)*[\t ]*\r\n$/;
 
 export class RequestFollower {
   readonly #hosts: () => readonly string[];
