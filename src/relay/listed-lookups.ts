@@ -1,12 +1,15 @@
 /**
  * Which listed name has an address, for connections that come with the address alone. Names are asked a few at a time within the limits of
- * questions, each once for all connections that wait for it, and not again within its TTL: a list may have more names than a
+ * questions, each once for all connections that wait for it, and not again within its TTL, or 20 seconds: a list may have more names than a
  * second has questions.
  */
 import type { AddressAnswer, Resolved } from "./resolver.ts";
 
 const askedAtOnce = 16;
 const keptMax = 512;
+/** Answers are kept for so long at least, also that there is no address: else the first names would use up the limits of each second. */
+const keptLeastSec = 20;
+const keptMostSec = 3_600;
 
 /** `limit`: there is no place for the next question. */
 export type FoundName = { name: string } | "none" | "limit";
@@ -55,12 +58,14 @@ export class ListedLookups {
     return asked.addresses;
   }
 
-  /** Failures, and answers without a TTL, are kept for those that wait alone. */
+  /** Failures are kept for those that wait alone. */
   async #ask(name: string, kept: () => Kept): Promise<readonly number[] | undefined> {
     const resolved = await this.#options.ask(name);
     const records = resolved !== undefined && "found" in resolved ? resolved.found : [];
-    const ttlSec = Math.min(...records.map((record) => record.ttlSec));
-    kept().untilMs = records.length === 0 ? 0 : this.#now() + ttlSec * 1_000;
+    const isAnswer = resolved !== undefined && !("failure" in resolved && resolved.failure === "failed");
+    const ttlSec = Math.min(keptMostSec, ...records.map((record) => record.ttlSec));
+    const keptSec = records.length === 0 ? keptLeastSec : Math.max(keptLeastSec, ttlSec);
+    kept().untilMs = isAnswer ? this.#now() + keptSec * 1_000 : 0;
     return resolved === undefined ? undefined : records.map(({ address }) => address);
   }
 
