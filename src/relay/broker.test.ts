@@ -152,3 +152,12 @@ test("replies to questions have room of their own, others 16 MiB at once and 4 M
   for (let question = 0; question < 8; question++) budget.asked({ kind: "state", run: 1, seq: question });
   assert.equal(taken(1_000), 1);
 });
+
+test("a short reply counts as 1 KiB, a long one with all its fields", () => {
+  const budget = new ReplyBudget(0);
+  let count = 0;
+  while (budget.take({ kind: "lost", run: 1, why: "" }, 0)) count++;
+  assert.equal(count, 16_384);
+  const other = new ReplyBudget(0);
+  assert.equal(other.take({ kind: "lost", run: 1, why: "", junk: "x".repeat(16 << 20) }, 0), false);
+});

@@ -33,7 +33,7 @@ relay.on("message", (message: unknown, handle?: unknown) => {
   if (handle !== undefined) return end(); // a socket that listens would be one of this process; none has been accepted yet
   const reply = readReply(message);
   // The server ends both for a message that is none.
-  const passed = reply !== undefined && budget.take(reply) ? reply : { kind: "none" };
+  const passed = reply !== undefined && budget.take(message) ? reply : { kind: "none" };
   if (process.connected) process.send?.(passed, () => {}); // the channel may close meanwhile
 });
 

@@ -116,10 +116,10 @@ export class HandOvers {
 
   /** The relay has it no more, and it is handed over again later. */
   lost({ run: number, why }: Extract<Reply, { kind: "lost" }>): void {
-    this.#channel?.abandon(number);
-    this.#channel?.tell({ kind: "detach", run: number }); // nothing of it is left there
     const run = this.#runs.get(this.#capsules.get(number) ?? "");
     if (run === undefined || run.number !== number) return;
+    this.#channel?.abandon(number);
+    this.#channel?.tell({ kind: "detach", run: number }); // nothing of it is left there
     if (performance.now() - run.attachedAt > lastingMs) run.failures = 0;
     if (run.failures === 0) this.#options.log.warn({ capsule: run.id, why }, "a capsule's connections were reset");
     this.#reset(run);

@@ -1,9 +1,10 @@
 /** A bound of what the relay may send: replies to questions, and so many bytes a second beside them. */
 import type { ToRelay } from "./messages.ts";
-import type { Reply } from "./replies.ts";
 
 const perSecBytes = 4 << 20;
 const burstBytes = 16 << 20;
+/** A message costs the server as much as so many bytes, however short it is. */
+const leastBytes = 1_024;
 /** The longest reply to a question. */
 const replyBytes = 256 << 10;
 
@@ -20,10 +21,10 @@ export class ReplyBudget {
     if ("seq" in message) this.#leftBytes = Math.min(burstBytes, this.#leftBytes + replyBytes);
   }
 
-  /** False: it is one too many. */
-  take(reply: Reply, nowMs = performance.now()): boolean {
+  /** `message`: a reply as it came, with fields that are none. False: it is one too many. */
+  take(message: unknown, nowMs = performance.now()): boolean {
     const grown = this.#leftBytes + ((nowMs - this.#atMs) / 1_000) * perSecBytes;
-    this.#leftBytes = Math.min(burstBytes, grown) - JSON.stringify(reply).length;
+    this.#leftBytes = Math.min(burstBytes, grown) - Math.max(leastBytes, JSON.stringify(message).length);
     this.#atMs = nowMs;
     return this.#leftBytes >= 0;
   }
