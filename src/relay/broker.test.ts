@@ -123,6 +123,22 @@ child.on("message", ({ kind }) => kind === "lost" && process.send(child.pid));`;
   await waitFor("the broker is gone", () => startTicksOf(broker) === null);
 });
 
+test("the end of the relay's standard error is passed on when it fails, as printable lines of 8 KiB", async () => {
+  const behaviour = `
+import sys
+os.write(2, b"x" * 65536 + b"\\x1b[2Jwhy\\r\\x00\\xff\\n")
+sys.exit(3)`;
+  const child = await startBrokered(hostile(behaviour));
+  let text = "";
+  child.stderr!.on("data", (chunk: Buffer) => {
+    text += chunk.toString("latin1");
+  });
+  child.send({ kind: "detach", run: 1 });
+  const [code] = await once(child, "close");
+  assert.equal(code, 3);
+  assert.equal(text, `${"x".repeat(8_192 - 11)}?[2Jwhy???\n`);
+});
+
 test("a process that ended before its channel was read is replaced", async () => {
   const { relay, processes } = relayOf(async () => {
     const started = fork(harmless, { execArgv: [] });

@@ -15,19 +15,33 @@ import { ReplyBudget } from "./reply-budget.ts";
 
 /** Time for the relay to end after its channel has closed, from either side. */
 const endMs = 2_000;
+/** The end of its standard error that is passed on where it fails. */
+const stderrTailBytes = 8_192;
+const stderrDrainMs = 200;
 
 const [count = "", program = "", ...args] = process.argv.slice(2);
 const inherited = Array.from({ length: Number(count) }, (_, index) => infoFdOfChild + index);
-const relay = spawn(program, args, { stdio: ["ignore", "ignore", "inherit", "ipc", ...inherited] });
+const relay = spawn(program, args, { stdio: ["ignore", "ignore", "pipe", "ipc", ...inherited] });
 for (const fd of inherited) closeSync(fd);
 const budget = new ReplyBudget();
 if (inherited.length === 0) process.send?.({ pid: relay.pid }); // bubblewrap tells it where there is a jail
+
+let tail = Buffer.alloc(0);
+relay.stderr?.on("data", (chunk: Buffer) => {
+  tail = Buffer.concat([tail, chunk]).subarray(-stderrTailBytes);
+});
+relay.stderr?.on("error", () => {});
 
 relay.once("error", (error) => {
   process.stderr.write(`${error.message}\n`);
   process.exit(1);
 });
-relay.once("exit", (code) => process.exit(code ?? 1));
+relay.once("exit", (code) => {
+  const exit = () => exitWith(code ?? 1);
+  if (relay.stderr?.readableEnded !== false) return exit();
+  relay.stderr.once("end", exit);
+  setTimeout(exit, stderrDrainMs); // what else has it open
+});
 relay.once("disconnect", () => setTimeout(end, endMs));
 relay.on("message", (message: unknown, handle?: unknown) => {
   if (handle !== undefined) return end(); // a socket that listens would be one of this process; none has been accepted yet
@@ -58,7 +72,13 @@ function end(): void {
       process.kill(each, "SIGKILL");
     } catch {} // it has ended
   }
-  process.exit(1);
+  exitWith(1);
+}
+
+/** Passes on the end of the relay's standard error, as text of a terminal that moves no cursor. */
+function exitWith(code: number): never {
+  if (code !== 0) process.stderr.write(tail.toString("latin1").replace(/[^\n\x20-\x7e]/g, "?"));
+  process.exit(code);
 }
 
 /** Of the first thread of a process. */
