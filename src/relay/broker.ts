@@ -81,7 +81,7 @@ function exitWith(code: number): never {
   process.exit(code);
 }
 
-/** Of the first thread of a process. */
+/** The children of a process, as its first thread started them. */
 function childrenOf(pid: number): number[] {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, "latin1").split(" ").map(Number).filter(Boolean);
