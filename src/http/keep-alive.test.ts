@@ -21,6 +21,18 @@ async function listen(t: TestContext, api: Api): Promise<() => Socket> {
   return () => connect(port, "127.0.0.1");
 }
 
+/** The number of answers in `text`, which has whole ones only. */
+function wholeAnswers(text: string): number {
+  let count = 0;
+  for (let from = 0; from < text.length; count++) {
+    const head = /^HTTP\/1\.1 201 .*?\r\n\r\n/s.exec(text.slice(from))?.[0] ?? "";
+    const length = Number(/\r\ncontent-length: (\d+)\r\n/i.exec(head)?.[1]);
+    from += head.length + length;
+    assert.ok(from <= text.length, `nothing else was sent, and no half of an answer: ${text}`);
+  }
+  return count;
+}
+
 test("an idle connection is kept for longer than by every proxy and client that docs/operations/expose.md lists", async (t) => {
   const keepAliveMs = loadConfig({}).keepAliveSec * 1_000;
   const limits = idleLimits();
@@ -77,9 +89,7 @@ test("a request that meets the end of an idle connection is answered, or reset b
     await delay(afterMs);
     socket.write(create.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
     await closed;
-    const whole = text.match(/HTTP\/1\.1 201 [^{]*\{.*?"error_reason":null\}/gs) ?? [];
-    assert.equal(whole.join(""), text, "nothing else was sent, and no half of an answer");
-    return whole.length;
+    return wholeAnswers(text);
   };
   const endMs = keepAliveMs + graceMs;
   const around = Array.from({ length: 200 }, (_, index) => endMs - 100 + index);
