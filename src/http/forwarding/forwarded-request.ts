@@ -42,6 +42,8 @@ export class ForwardedRequest {
   readonly #message: ClientRequest;
   /** The body waits until the other host has said that it holds the capsule. */
   #waits: boolean;
+  /** The 102 by which it says so has not come yet, and is not for the client. */
+  #awaitsConsent: boolean;
   #hasSentBody = false;
   #hasAnswer = false;
   #informations = 0;
@@ -54,7 +56,8 @@ export class ForwardedRequest {
     const { request, upgrade, body, caller } = exchange;
     this.#exchange = exchange;
     this.#chunkTurns = chunkTurns;
-    this.#waits = body === undefined && upgrade === undefined && announcesBody(request);
+    this.#awaitsConsent = upgrade === undefined && (body !== undefined || announcesBody(request));
+    this.#waits = this.#awaitsConsent && body === undefined;
     const message = new ClientRequest({
       ...{ agent, method: request.method ?? "GET", path: request.url ?? "/" },
       ...{ setHost: false, maxHeaderSize: answerHeadMaxBytes },
@@ -68,7 +71,12 @@ export class ForwardedRequest {
     const headers = headersForHolder(request.rawHeaders, {
       ...{ caller: encodeCaller(caller), bodyBytes: body?.length },
     });
-    writeRequestHead(message, headers);
+    try {
+      writeRequestHead(message, headers);
+    } catch (error) {
+      message.destroy(); // it has taken a connection
+      throw error;
+    }
     this.#sendBody();
   }
 
@@ -154,7 +162,9 @@ export class ForwardedRequest {
     const { request, response } = this.#exchange;
     if (++this.#informations > informationMax) {
       this.#message.destroy(new Error("too many provisional answers"));
-    } else if (status === 102 && this.#waits) {
+    } else if (status === 102 && this.#awaitsConsent) {
+      this.#awaitsConsent = false;
+      if (!this.#waits) return;
       this.#waits = false;
       this.#relayBody();
     } else if (status === 100) sendContinue(request);

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request as send } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
+import type { Readable } from "node:stream";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
@@ -75,7 +76,7 @@ function ask(
   return within(`${method} ${path} is answered`, promise);
 }
 
-async function collected(answer: IncomingMessage): Promise<string> {
+async function collected(answer: Readable): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of answer) chunks.push(chunk);
   return Buffer.concat(chunks).toString("latin1");
@@ -114,6 +115,32 @@ describe("a request to a host that does not hold its capsule", () => {
         const hop = await ask(portB, `/v1/capsules/${id}${suffix}`, { ...asked, agent });
         assert.deepEqual(comparable(hop), comparable(direct), `${asked.method ?? "GET"} ${suffix}`);
       }
+    }
+  });
+
+  test("may announce trailers, with a body in chunks and without one", async () => {
+    const id = await a.capsule();
+    const capture = JSON.stringify({ sandbox_id: id, name: "trailed" });
+    const chunked = ["Content-Type: application/json", "Transfer-Encoding: chunked", "Trailer: X-Sum"];
+    const inChunks = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\nX-Sum: 1\r\n\r\n`;
+    for (const [line, headers, body, status] of [
+      [`GET /v1/capsules/${id}`, ["Trailer: X-Sum"], "", 200],
+      [`POST /v1/capsules/${id}/exec`, chunked, inChunks('{"cmd":"echo"}'), 200],
+      ["POST /v1/snapshots", chunked, inChunks(capture), 201],
+    ] as const) {
+      const lines = [
+        `${line} HTTP/1.1`,
+        "Host: x",
+        `X-API-Key: ${keys.red}`,
+        "Connection: close",
+        ...headers,
+        "",
+        body,
+      ];
+      const socket = connect(portB, "127.0.0.1");
+      socket.write(lines.join("\r\n"));
+      const text = await within("the answer", collected(socket));
+      assert.equal(text.slice(0, 12), `HTTP/1.1 ${status}`, line);
     }
   });
 

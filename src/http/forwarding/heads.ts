@@ -2,6 +2,7 @@
  * The heads of a request and its answer between two hosts, in their order and bytes. A request keeps `Connection` and `Upgrade` too, since
  * the holder reads them as it does a client's: a connection that the client closes is closed between the hosts as well.
  */
+import { bodyOf } from "../ports/port-heads.ts";
 import { callerHeader } from "./caller-header.ts";
 
 interface RequestHead {
@@ -15,12 +16,14 @@ const ofBody: ReadonlySet<string> = new Set(["content-length", "transfer-encodin
 /** As `rawHeaders`. */
 export function headersForHolder(headers: readonly string[], { caller, bodyBytes }: RequestHead): string[] {
   const kept: string[] = [];
+  const isChunked = bodyBytes === undefined && bodyOf(headers) === "chunked";
   let hasHost = false;
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const [name, value] = [headers[at] as string, headers[at + 1] as string];
     const lower = name.toLowerCase();
     if (lower === "host") hasHost = true;
     if (lower === callerHeader || (bodyBytes !== undefined && ofBody.has(lower))) continue;
+    if (lower === "trailer" && !isChunked) continue; // Node sends no such head
     kept.push(name, value);
   }
   if (!hasHost) kept.push("Host", ""); // HTTP/1.0 needs none
