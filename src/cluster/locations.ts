@@ -1,5 +1,6 @@
 /** Where capsules are: those of this host by its own rows, others by a bounded map, and by PostgreSQL where that has none. */
 import type { CapsuleStore } from "../capsules/store.ts";
+import { capsuleNamePattern } from "../wire/defaults.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
@@ -11,6 +12,8 @@ export interface LocationsOptions {
 }
 
 const entriesMax = 100_000;
+const idPattern = /^cl-[0-9a-z]{25}$/;
+const namePattern = new RegExp(capsuleNamePattern, "u");
 
 export class Locations implements Holders {
   readonly #options: LocationsOptions;
@@ -24,6 +27,8 @@ export class Locations implements Holders {
   async find(team: string | undefined, key: string): Promise<Holder> {
     const { sql, membership } = this.#options;
     if (this.#isHere(team, key)) return { at: "here" };
+    // PostgreSQL refuses text with a NUL, which is no sign that it is away.
+    if (!(isId(team, key) ? idPattern : namePattern).test(key)) return { at: "nowhere" };
     const entry = entryOf(team, key);
     const known = this.#known.get(entry);
     if (known !== undefined) {

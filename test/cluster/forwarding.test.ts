@@ -67,6 +67,14 @@ test("an unknown capsule and another team's get the same bytes on both hosts", {
   assert.equal(answers.size, 1, [...answers].join("\n"));
 });
 
+test("what can be no id and no name is 404, with a NUL as well", { skip }, async () => {
+  await using cluster = await twoHosts();
+  for (const key of ["a%00b", "cl-%00", `cl-${"z".repeat(24)}%00`, "A", "x".repeat(64)]) {
+    const { status, json } = await cluster.b.call("GET", `/v1/capsules/${key}`);
+    assert.deepEqual([status, json.error.code], [404, "not_found"], key);
+  }
+});
+
 test("without the database a host passes on what its map knows, and nothing else", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b, linkB } = cluster;
