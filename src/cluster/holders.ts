@@ -19,6 +19,8 @@ export interface Holders {
    * undefined: `key` is an id, whose capsule may be any team's; a port's URL and a signed one name no team.
    */
   find(team: string | undefined, key: string): Promise<Holder>;
+  /** Whether `find` needs no statement. */
+  knows(team: string | undefined, key: string): boolean;
   /** The host that was asked does not hold it: the next `find` asks the database. */
   forget(team: string | undefined, key: string): void;
   /** The address of a host's peer port; undefined: the host is unknown or has expired. */

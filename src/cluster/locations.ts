@@ -53,6 +53,10 @@ export class Locations implements Holders {
     }
   }
 
+  knows(team: string | undefined, key: string): boolean {
+    return this.#known.has(entryOf(team, key)) || this.#isHere(team, key);
+  }
+
   forget(team: string | undefined, key: string): void {
     this.#known.delete(entryOf(team, key));
   }

@@ -1,6 +1,6 @@
 /**
- * The connections to the other hosts, kept open between requests for a few seconds. No more are made to a host than it takes from this one,
- * and one team gets three quarters of them at most.
+ * The connections to the other hosts, kept open between requests for a few seconds. No more are made to a host than it takes from this one;
+ * one team gets three quarters of them at most, and all clients without a key, whose credentials the holder checks, a half.
  */
 import { Agent, type ClientRequest } from "node:http";
 import type { Socket } from "node:net";
@@ -13,6 +13,9 @@ import type { Holders } from "./holders.ts";
 import { peerConnectionsMax, peerHandshakeMs, peerKey, peerTls } from "./peer-keys.ts";
 
 const teamMax = (peerConnectionsMax * 3) / 4;
+const keylessMax = peerConnectionsMax / 2;
+/** No team's id. */
+const keyless = "";
 /** Much shorter than the server's, so that a request meets no connection that is closed already. */
 const idleMs = 5_000;
 const idleMax = 32;
@@ -30,7 +33,7 @@ type Address = NonNullable<ReturnType<Holders["peer"]>>;
 interface Peer {
   address: Address;
   agent: PeerAgent;
-  /** Requests under way, by team. */
+  /** Requests under way, by team; those of clients without a key together. */
   inUse: Counts;
 }
 
@@ -42,12 +45,14 @@ export class PeerLinks implements Links {
     this.#options = options;
   }
 
-  take(host: string, team: string): Link {
-    const peer = this.#peer(host);
-    if (peer.inUse.sum >= peerConnectionsMax || peer.inUse.of(team) >= teamMax)
-      throw unavailable(host, "has as many requests from this one under way as it takes", 1);
-    peer.inUse.add(team);
-    return { agent: peer.agent, release: () => peer.inUse.subtract(team) };
+  take(host: string, team: string | undefined): Link {
+    const named = team === undefined ? undefined : host;
+    const peer = this.#peer(host, named);
+    const [owner, most] = team === undefined ? [keyless, keylessMax] : [team, teamMax];
+    if (peer.inUse.sum >= peerConnectionsMax || peer.inUse.of(owner) >= most)
+      throw unavailable(named, "has as many requests from this one under way as it takes", 1);
+    peer.inUse.add(owner);
+    return { agent: peer.agent, release: () => peer.inUse.subtract(owner) };
   }
 
   isUp(host: string): boolean {
@@ -76,9 +81,9 @@ export class PeerLinks implements Links {
     this.#peers.clear();
   }
 
-  #peer(host: string): Peer {
+  #peer(host: string, named: string | undefined): Peer {
     const address = this.#options.holders.peer(host);
-    if (address === undefined) throw unavailable(host, "cannot be reached now");
+    if (address === undefined) throw unavailable(named, "cannot be reached now");
     const known = this.#peers.get(host);
     if (known !== undefined && known.address.address === address.address && known.address.port === address.port)
       return known;
@@ -154,9 +159,10 @@ function connectTo(
   });
 }
 
-function unavailable(host: string, why: string, retryAfterSec?: number): CapsuleError {
-  return new CapsuleError("unavailable", `host ${host}, which holds the capsule, ${why}`, {
-    ...{ details: { host } },
+function unavailable(host: string | undefined, why: string, retryAfterSec?: number): CapsuleError {
+  const which = host === undefined ? "the host that holds the capsule" : `host ${host}, which holds the capsule,`;
+  return new CapsuleError("unavailable", `${which} ${why}`, {
+    ...(host === undefined ? {} : { details: { host } }),
     ...(retryAfterSec === undefined ? {} : { retryAfterSec }),
   });
 }

@@ -4,10 +4,10 @@ import type { Place, Places } from "../http/forwarding.ts";
 import type { Holders } from "./holders.ts";
 
 export class PeerPlaces implements Places {
-  readonly #holders: Pick<Holders, "find" | "forget">;
+  readonly #holders: Pick<Holders, "find" | "forget" | "knows">;
   readonly #store: Pick<CapsuleStore, "get" | "idNamed">;
 
-  constructor(holders: Pick<Holders, "find" | "forget">, store: Pick<CapsuleStore, "get" | "idNamed">) {
+  constructor(holders: Pick<Holders, "find" | "forget" | "knows">, store: Pick<CapsuleStore, "get" | "idNamed">) {
     this.#holders = holders;
     this.#store = store;
   }
@@ -18,6 +18,10 @@ export class PeerPlaces implements Places {
     const id = isId ? key : this.#store.idNamed(team, key);
     const row = id === undefined ? undefined : this.#store.get(id);
     return row !== undefined && (team === undefined || row.teamId === team);
+  }
+
+  knows(team: string | undefined, key: string): boolean {
+    return this.#holders.knows(team, key);
   }
 
   find(team: string | undefined, key: string): Promise<Place> {

@@ -35,6 +35,8 @@ export interface Exchange {
   caller: Caller;
   /** Whose turns the bytes take. */
   team: string;
+  /** Called before a lookup for a client without a key. Throws "quota_exceeded". */
+  admitLookup: () => void;
   /** Called before the first byte of the answer: from then on nobody else may write to the response. */
   onAnswer: () => void;
 }
@@ -93,6 +95,8 @@ export type Place =
 export interface Places {
   /** Whether this host holds the capsule; no statement. */
   isHere(team: string | undefined, key: string): boolean;
+  /** Whether `find` needs no statement. */
+  knows(team: string | undefined, key: string): boolean;
   find(team: string | undefined, key: string): Promise<Place>;
   forget(team: string | undefined, key: string): void;
 }
@@ -105,8 +109,11 @@ export interface Link {
 
 /** The connections to the other hosts. */
 export interface Links {
-  /** A place for one request. Throws CapsuleError("unavailable"): the host is unknown, has expired, or all places are taken. */
-  take(host: string, team: string): Link;
+  /**
+   * A place for one request; `team` undefined: of a client without a key. Throws CapsuleError("unavailable"), which names the host to
+   * clients with a key: it is unknown, has expired, or all places are taken.
+   */
+  take(host: string, team: string | undefined): Link;
   isUp(host: string): boolean;
   /** Whether the host answers a handshake now, although it counts as expired. */
   probe(host: string): Promise<boolean>;

@@ -15,7 +15,7 @@ export type Upgrades = WeakMap<object, Upgrade>;
 export interface PassingOn {
   forwarding: Forwarding | undefined;
   upgrades: Upgrades;
-  authentication: Pick<Authentication, "hasSharedTicket">;
+  authentication: Pick<Authentication, "hasSharedTicket" | "admitAnonymous">;
 }
 
 interface Concerned {
@@ -48,6 +48,7 @@ export function passOnOf(
       requestId: request.id,
     },
     team: identity?.teamId ?? key,
+    admitLookup: () => authentication.admitAnonymous(request),
     onAnswer: () => void reply.hijack(),
   };
   leaveOut(request); // the holder's audit log has the entry

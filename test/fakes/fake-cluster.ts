@@ -70,6 +70,8 @@ export class FakeHolders implements Holders {
   /** Attempts to reach another host ask for its address. */
   addressesAsked = 0;
   isAway = false;
+  /** No lookup would be a statement. */
+  isKnowing = false;
   readonly #cluster: FakeCluster;
   readonly #name: string;
 
@@ -92,6 +94,10 @@ export class FakeHolders implements Holders {
       return this.peer(host) === undefined ? { at: "unavailable", host } : { at: "host", host };
     }
     return { at: "nowhere" };
+  }
+
+  knows(_team: string | undefined, key: string): boolean {
+    return this.stale.has(key) || this.isKnowing;
   }
 
   forget(_team: string | undefined, key: string): void {

@@ -20,6 +20,7 @@ test("a head that Node refuses gives its connection back", async (t) => {
   request.rawHeaders = ["Host", "x", "X-Odd", "\u0001"];
   const exchange = {
     ...{ request, response: new ServerResponse(request), upgrade: undefined, team: "team-red", onAnswer: () => {} },
+    admitLookup: () => {},
     caller: { identity: undefined, address: "192.0.2.7", remote: "192.0.2.7", requestId: "e".repeat(32) },
   };
   const connected = once(server, "connection");

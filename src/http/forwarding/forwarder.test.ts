@@ -368,6 +368,36 @@ describe("a host that does not hold what it is asked for", () => {
   });
 });
 
+describe("a client without a key", () => {
+  test("is told no host's name", async () => {
+    const id = await a.capsule();
+    cluster.expired.add("a");
+    for (const [path, headers] of [
+      ["/", { host: `80-${id}.localhost` }],
+      [`/v1/capsules/${id}/files/signed?path=x`, {}],
+    ] as [string, Record<string, string>][]) {
+      const { status, body } = await ask(portB, path, { key: null, headers });
+      assert.deepEqual([status, JSON.parse(body).error.details], [503, undefined], body);
+      assert.doesNotMatch(body, /host a\b/);
+    }
+    cluster.expired.delete("a");
+  });
+
+  test("makes as many lookups as it may send requests to open routes", async (t) => {
+    const own = new FakeCluster();
+    const { forwarder, holders } = own.join("c", () => c.service.store);
+    const c: Api = new Api({ open_requests_per_sec: 1 }, { forwarding: forwarder });
+    t.after(() => c.app.close());
+    const port = await listening(c);
+    const unknown = { key: null, headers: { host: `80-cl-${"z".repeat(25)}.localhost` } };
+    let status = 0;
+    for (let asked = 0; holders.statements === asked && asked < 200; asked++)
+      status = (await ask(port, "/", unknown)).status;
+    assert.equal(status, 429);
+    assert.ok(holders.statements < 200);
+  });
+});
+
 describe("a link that fails", () => {
   test("refused connections are tried again", async () => {
     const id = await a.capsule();

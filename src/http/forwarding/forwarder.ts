@@ -26,6 +26,14 @@ const retryEveryMs = 100;
 /** A lookup may be a statement, and its client may have no key. */
 const keylessLookupsMax = 64;
 
+interface Target {
+  host: string;
+  /** Its name, where the client may be told. */
+  named: string | undefined;
+  team: string | undefined;
+  untilMs: number;
+}
+
 export interface ForwarderOptions {
   places: Places;
   links: Links;
@@ -87,19 +95,21 @@ export class Forwarder implements Forwarding {
   async #passOn(exchange: Exchange, team: string | undefined, key: string): Promise<boolean> {
     const untilMs = performance.now() + retryMs;
     for (let isAgain = false; ; isAgain = true) {
-      const place = await this.#find(team, key);
+      const place = await this.#find(team, key, exchange);
       if (place.at === "here" || place.at === "nowhere") return false;
-      if (place.at === "unavailable") throw unavailable(place.host);
-      const outcome = await this.#attempts(exchange, place.host, untilMs);
+      const named = team === undefined ? undefined : place.host; // hosts have no names for clients without a key
+      if (place.at === "unavailable") throw unavailable(named);
+      const outcome = await this.#attempts(exchange, { ...place, named, team, untilMs });
       if (outcome === "answered") return true;
-      if (outcome === "lost") return giveUp(exchange, place.host);
+      if (outcome === "lost") return giveUp(exchange, named);
       this.#places.forget(team, key);
-      if (isAgain) throw unavailable(place.host);
+      if (isAgain) throw unavailable(named);
     }
   }
 
-  async #find(team: string | undefined, key: string) {
+  async #find(team: string | undefined, key: string, { admitLookup }: Exchange) {
     if (team !== undefined) return await this.#places.find(team, key);
+    if (!this.#places.knows(undefined, key)) admitLookup();
     if (this.#keylessLookups >= keylessLookupsMax) throw unavailable();
     this.#keylessLookups++;
     try {
@@ -110,15 +120,15 @@ export class Forwarder implements Forwarding {
   }
 
   /** Throws "unavailable" when the host cannot be reached. */
-  async #attempts(exchange: Exchange, host: string, untilMs: number): Promise<Exclude<Outcome, "unsent">> {
+  async #attempts(exchange: Exchange, { host, named, team, untilMs }: Target): Promise<Exclude<Outcome, "unsent">> {
     for (;;) {
-      using link = release(this.#links.take(host, exchange.team));
+      using link = release(this.#links.take(host, team));
       const outcome = await this.#attempt(exchange, host, link);
       if (outcome !== "unsent") return outcome;
       if (exchange.response.destroyed) return "lost";
-      if (performance.now() >= untilMs) throw unavailable(host);
+      if (performance.now() >= untilMs) throw unavailable(named);
       await wait(retryEveryMs, undefined, { signal: this.#closing.signal }).catch(() => {
-        throw unavailable(host);
+        throw unavailable(named);
       });
     }
   }
@@ -142,7 +152,7 @@ function release(link: Link): Link & Disposable {
 }
 
 /** A request that changes nothing may be repeated; any other one ends as that of a server that has died. */
-function giveUp({ request, response }: Exchange, host: string): boolean {
+function giveUp({ request, response }: Exchange, host: string | undefined): boolean {
   const isSafe = request.method === "GET" || request.method === "HEAD";
   if (isSafe && !response.destroyed && !response.headersSent) throw unavailable(host);
   response.destroy();

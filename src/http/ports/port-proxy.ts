@@ -123,7 +123,8 @@ export class PortProxy {
     const caller = { identity: undefined, address: ip, remote, requestId: newRequestId() };
     const owner = turnOwner(undefined, ip);
     this.#options.turns.enter(owner, response, () => {
-      passOn({ request, response, upgrade, caller, team: id, onAnswer: () => {} }).then(
+      const admitLookup = () => this.#options.authentication.admitAnonymous({ ip });
+      passOn({ request, response, upgrade, caller, team: id, admitLookup, onAnswer: () => {} }).then(
         (isAnswered) => {
           if (!isAnswered && !response.closed) enter();
         },

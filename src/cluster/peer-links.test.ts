@@ -1,0 +1,34 @@
+/** The places of teams and of clients without a key on the way to another host. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeCluster } from "../../test/fakes/fake-cluster.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { peerConnectionsMax } from "./peer-keys.ts";
+import { PeerLinks } from "./peer-links.ts";
+
+function places(links: PeerLinks, team: string | undefined): { count: number; refusal: CapsuleError } {
+  for (let count = 0; ; count++) {
+    try {
+      links.take("a", team);
+    } catch (refusal) {
+      assert.ok(refusal instanceof CapsuleError);
+      return { count, refusal };
+    }
+  }
+}
+
+test("clients without a key get half of the connections together, and are told no host's name", () => {
+  const cluster = new FakeCluster();
+  cluster.ports.set("a", 1);
+  const { holders } = cluster.join("b", () => ({ get: () => undefined, idNamed: () => undefined }));
+  const links = new PeerLinks({ holders, hostName: "b", secret: cluster.secret });
+  const [keyless, red, blue] = [undefined, "team-red", "team-blue"].map((team) => places(links, team));
+  assert.deepEqual(
+    [keyless, red, blue].map((each) => each?.count),
+    [peerConnectionsMax / 2, peerConnectionsMax / 2, 0],
+  );
+  assert.deepEqual([keyless?.refusal.code, keyless?.refusal.details], ["unavailable", undefined]);
+  assert.doesNotMatch(keyless?.refusal.message ?? "", /host a\b/);
+  assert.deepEqual([red?.refusal.code, red?.refusal.details], ["unavailable", { host: "a" }]);
+  links.close();
+});
