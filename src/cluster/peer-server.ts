@@ -11,6 +11,8 @@ import { peerConnectionsMax, peerHandshakeMs, peerKey, peerTls } from "./peer-ke
 const connectionsMax = 4_096;
 /** Connections whose host has not proven the secret yet. */
 const handshakesMax = 256;
+/** Of one address, which may be that of several hosts. */
+const handshakesOfAddressMax = 64;
 /** A connection beside those of requests, by which a host asks whether this one is there. */
 const probesMax = 8;
 /** A client's head has 16 KiB at most; the header that names the client is added to it. */
@@ -43,6 +45,10 @@ export class PeerServer {
   readonly #open = new Counts();
   /** Connections that have proven nothing yet. */
   readonly #handshakes = new Set<Socket>();
+  /** Their number, by address. */
+  readonly #handshakesOf = new Counts();
+  /** A closed socket has none any more. */
+  readonly #addresses = new WeakMap<Socket, string>();
   #refused = 0;
   #warnedMs = Number.NEGATIVE_INFINITY;
 
@@ -96,17 +102,20 @@ export class PeerServer {
   }
 
   #connected(socket: Socket): void {
-    if (this.#handshakes.size >= handshakesMax) {
+    const { remoteAddress: address = "" } = socket;
+    if (this.#handshakes.size >= handshakesMax || this.#handshakesOf.of(address) >= handshakesOfAddressMax) {
       socket.destroy();
       return;
     }
     socket.setNoDelay(true);
     this.#handshakes.add(socket);
-    socket.once("close", () => this.#handshakes.delete(socket));
+    this.#handshakesOf.add(address);
+    this.#addresses.set(socket, address);
+    socket.once("close", () => this.#endHandshake(socket));
   }
 
   #proven(socket: Socket): void {
-    this.#handshakes.delete(transportOf(socket));
+    this.#endHandshake(transportOf(socket));
     const name = this.#names.get(socket);
     if (name === undefined || this.#open.of(name) >= peerConnectionsMax + probesMax) {
       socket.destroy();
@@ -114,6 +123,10 @@ export class PeerServer {
     }
     this.#open.add(name);
     socket.once("close", () => this.#open.subtract(name));
+  }
+
+  #endHandshake(socket: Socket): void {
+    if (this.#handshakes.delete(socket)) this.#handshakesOf.subtract(this.#addresses.get(socket) ?? "");
   }
 
   /** A wrong secret is the operator's to find. */
