@@ -73,6 +73,7 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
     holderOf: (id) => teams.holderOf(id),
     now: () => teams.now(),
     isLive: (id) => teams.isLive(id),
+    hasEnded: (id) => teams.hasEnded(id),
     onRevoked: (id, listener) => teams.onRevoked(id, listener),
     key: (id) => teams.key(id),
     keysOf: (teamId) => teams.keysOf(teamId),

@@ -74,6 +74,7 @@ export class TeamRows {
   readonly #insertKey: StatementSync;
   readonly #live: StatementSync;
   readonly #isLive: StatementSync;
+  readonly #hasEnded: StatementSync;
   readonly #liveById: StatementSync;
   readonly #keys: StatementSync;
   readonly #hasKeys: StatementSync;
@@ -111,6 +112,7 @@ export class TeamRows {
     this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = :hash AND ${isLive}`);
     this.#liveById = database.prepare(`SELECT ${keySelection} WHERE k.id = :keyId AND ${isLive}`);
     this.#isLive = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND ${isLive}`);
+    this.#hasEnded = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND NOT (${isLive})`);
     this.#keys = database.prepare(`SELECT ${keySelection} ORDER BY t.name, k.created_at, k.id`);
     this.#hasKeys = database.prepare(
       "SELECT 1 FROM api_keys WHERE team_id = (SELECT id FROM teams WHERE name = ?) LIMIT 1",
@@ -208,6 +210,11 @@ export class TeamRows {
 
   isLive(keyId: string, now: number): boolean {
     return this.#isLive.get({ keyId, now }) !== undefined;
+  }
+
+  /** false: it is live, or has no row. */
+  hasEnded(keyId: string, now: number): boolean {
+    return this.#hasEnded.get({ keyId, now }) !== undefined;
   }
 
   /** Keys that have ended count as long as their rows are kept. */

@@ -13,7 +13,7 @@ type Later<T, Names extends keyof T> = {
 
 export type TeamsService = Pick<
   Teams,
-  "authenticate" | "holderOf" | "now" | "isLive" | "onRevoked" | "key" | "keysOf"
+  "authenticate" | "holderOf" | "now" | "isLive" | "hasEnded" | "onRevoked" | "key" | "keysOf"
 > &
   Later<Teams, "issueKey" | "issueSessionKey" | "revokeKeyOf">;
 

@@ -76,7 +76,7 @@ export class Teams {
   readonly #now: () => number;
   /** Time of last use by key id, until the next flush. */
   readonly #used = new UnwrittenTimes((times) => this.#rows.noteUsed(times));
-  readonly #keyEnds = new KeyEnds((keyId) => this.isLive(keyId));
+  readonly #keyEnds = new KeyEnds(this);
 
   constructor(rows: TeamRows, clocks = systemClocks) {
     this.#rows = rows;
@@ -271,6 +271,11 @@ export class Teams {
   /** Neither revoked, by any process, nor expired. */
   isLive(keyId: string): boolean {
     return this.#rows.isLive(keyId, this.#now());
+  }
+
+  /** Revoked or expired. A key that another host has just made is neither live nor ended here. */
+  hasEnded(keyId: string): boolean {
+    return this.#rows.hasEnded(keyId, this.#now());
   }
 
   /**

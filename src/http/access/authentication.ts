@@ -80,6 +80,8 @@ export class Authentication {
    */
   identify(request: FastifyRequest): Identity {
     const known = this.#forwarding?.callerOf(request.raw)?.identity;
+    // This host may have heard of a revocation first; a key that it has not heard of is new.
+    if (known !== undefined && this.#teams.hasEnded(known.keyId)) throw this.refusal(request, missingKey);
     const identity =
       known ?? (request.routeOptions.config.signed === true ? this.#urlHolder(request) : this.#keyHolder(request));
     this.#connections.authenticated(request.raw, identity.teamId);

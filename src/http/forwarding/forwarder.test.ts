@@ -1,5 +1,6 @@
 /** Two HTTP servers over fake hosts, of which one holds the capsules and the other passes requests on. */
 import assert from "node:assert/strict";
+import { hash } from "node:crypto";
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request as send } from "node:http";
 import { type AddressInfo, connect } from "node:net";
@@ -11,6 +12,7 @@ import { FakeCluster } from "../../../test/fakes/fake-cluster.ts";
 import { TcpLink } from "../../../test/fakes/tcp-link.ts";
 import { GuestServer } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import { TeamRows } from "../../db/team-rows.ts";
 
 const cluster = new FakeCluster();
 const onA = cluster.join("a", () => a.service.store);
@@ -74,6 +76,13 @@ function ask(
   });
   message.end(body);
   return within(`${method} ${path} is answered`, promise);
+}
+
+function keyRow(id: string, key: string) {
+  return {
+    ...{ id, teamId: "team-red", label: id, prefix: key.slice(0, 9), hash: hash("sha256", key), createdAt: 0 },
+    ...{ expiresAt: null, madeBy: null, isSession: false },
+  };
 }
 
 async function collected(answer: Readable): Promise<string> {
@@ -210,6 +219,38 @@ describe("a request to a host that does not hold its capsule", () => {
       assert.equal(own.status, 200);
       assert.ok(!own.rawHeaders.includes("f".repeat(32)));
     }
+  });
+});
+
+describe("a key that only one host has heard the last of", () => {
+  test("is refused where the holder has it as ended", async () => {
+    const id = await a.capsule();
+    const rows = [a, b].map(({ service }) => new TeamRows(service.database));
+    const key = `capk_${"c".repeat(48)}`;
+    for (const each of rows) each.insertKey(keyRow("key-ended", key));
+    assert.equal((await ask(portB, `/v1/capsules/${id}`, { key })).status, 200);
+    a.service.teams.revokeKey("key-ended");
+    assert.equal((await ask(portB, `/v1/capsules/${id}`, { key })).status, 401);
+  });
+
+  test("keeps its WebSocket where the holder has not heard of it yet, until it ends", async () => {
+    const id = await a.capsule();
+    const key = `capk_${"d".repeat(48)}`;
+    new TeamRows(b.service.database).insertKey(keyRow("key-new", key));
+    const socket = new WebSocket(`ws://127.0.0.1:${portB}/v1/capsules/${id}/exec/stream`, {
+      headers: { "x-api-key": key },
+    });
+    const messages: string[] = [];
+    socket.on("message", (data) => void messages.push(data.toString()));
+    await within("the socket opens", once(socket, "open"));
+    await a.service.teams.checkRevoked();
+    socket.send(JSON.stringify({ type: "start", cmd: "hang" }));
+    await waitFor("the command has started", () => messages.length > 0);
+    new TeamRows(a.service.database).insertKey(keyRow("key-new", key));
+    await a.service.teams.checkRevoked();
+    const closed = once(socket, "close");
+    a.service.teams.revokeKey("key-new");
+    assert.equal((await within("the socket closes", closed))[0], 4401);
   });
 });
 
