@@ -90,12 +90,12 @@ test("a wrong secret, none, another host's key and plain bytes are refused in th
 });
 
 test("unfinished handshakes of one address keep no other address out", async () => {
-  const strangers = Array.from({ length: 256 }, () =>
+  const unproven = Array.from({ length: 256 }, () =>
     connectTcp({ host: "127.0.0.1", port: peerPort, localAddress: "127.0.0.2" }).on("error", () => {}),
   );
-  await Promise.all(strangers.map((each) => within("a stranger connects", once(each, "connect"))));
+  await Promise.all(unproven.map((each) => within("one connects", once(each, "connect"))));
   (await authenticated()).destroy();
-  for (const each of strangers) each.destroy();
+  for (const each of unproven) each.destroy();
 });
 
 test("a host is answered as its caller, whom only the peer port believes", async () => {

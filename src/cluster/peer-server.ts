@@ -11,7 +11,7 @@ import { peerConnectionsMax, peerHandshakeMs, peerKey, peerTls } from "./peer-ke
 const connectionsMax = 4_096;
 /** Connections whose host has not proven the secret yet. */
 const handshakesMax = 256;
-/** Of one address, which may be that of several hosts. */
+/** Connections of one address among them, which may be that of several hosts. */
 const handshakesOfAddressMax = 64;
 /** A connection beside those of requests, by which a host asks whether this one is there. */
 const probesMax = 8;

@@ -246,6 +246,7 @@ describe("a key that only one host has heard the last of", () => {
     await a.service.teams.checkRevoked();
     socket.send(JSON.stringify({ type: "start", cmd: "hang" }));
     await waitFor("the command has started", () => messages.length > 0);
+    assert.match(messages[0] as string, /"type":"start"/);
     new TeamRows(a.service.database).insertKey(keyRow("key-new", key));
     await a.service.teams.checkRevoked();
     const closed = once(socket, "close");
