@@ -1,7 +1,7 @@
 /**
  * Makes this host and PostgreSQL agree about what this host holds: after a start, after an outage, each minute, and where an answer was
- * lost. A capsule that PostgreSQL knows as destroyed is destroyed here; a create that nobody was told of goes there; names are
- * PostgreSQL's.
+ * lost. A capsule that PostgreSQL lists as destroyed is destroyed here; the row of a create whose client got no answer is deleted there;
+ * names are taken from PostgreSQL.
  */
 import type { Captures } from "../capsules/captures.ts";
 import type { Decisions } from "../capsules/decisions.ts";

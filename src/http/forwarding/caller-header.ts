@@ -1,6 +1,6 @@
 /**
- * The header in which a host tells another one who a request's client is. Only the peer port reads it, and the public port removes it
- * from whatever clients send.
+ * The header in which a host tells another one who a request's client is. Requests of the public port lose it
+ * before anything reads their head.
  */
 import type { IncomingMessage } from "node:http";
 import type { Identity } from "../../teams/teams.ts";
