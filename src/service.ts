@@ -176,7 +176,7 @@ export function buildService(options: ServiceOptions) {
     ...{ database, capsuleRows, capsules, quotas, retired, host, clock, step },
     rows: templateRows,
   });
-  const orphans = new Orphans({ store, templates: templateRows, host, log, promised });
+  const orphans = new Orphans({ store, templates: templateRows, host, log, promised, ownership });
   const captures = new Captures({ store, templates: templateRows, host, transitions, ownership, decisions });
   const reconciler = new Reconciler({
     ...{ store, host, locks, runs, adoptions, transitions, log, orphans, captures },

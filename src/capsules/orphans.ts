@@ -6,6 +6,7 @@
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host, SavedKind } from "../host/host.ts";
 import type { Log } from "../log.ts";
+import type { Ownership } from "./ownership.ts";
 import type { Promised } from "./promised.ts";
 import type { CapsuleStore } from "./store.ts";
 
@@ -19,6 +20,7 @@ export interface OrphansOptions {
   store: Pick<CapsuleStore, "all" | "get" | "wasDestroyed">;
   templates: Pick<TemplateRows, "all" | "isNoted">;
   host: Pick<Host, "inventory" | "remove" | "removeTemplate" | "keepLost" | "lostFound">;
+  ownership: Pick<Ownership, "captured">;
   log: Log;
   promised: Pick<Promised, "hasFolder">;
 }
@@ -32,12 +34,12 @@ export class Orphans {
 
   /** Folders that have no row now. */
   find(): Orphan[] {
-    const { store, templates, host, promised } = this.#options;
+    const { store, templates, host, promised, ownership } = this.#options;
     const found = host.inventory();
     const named = new Set(templates.all().map(({ storage }) => storage));
     const capsules = found.capsules.filter((id) => store.get(id) === undefined && !promised.hasFolder(id));
-    // The files of a capture are there before its template has a row, and as long as its outcome is not known.
-    const isCapturing = store.all().some(({ intent }) => intent === "capture");
+    // The files of a capture that is decided elsewhere are there before its row, and as long as its outcome is not known.
+    const isCapturing = ownership.captured !== undefined && store.all().some(({ intent }) => intent === "capture");
     const storages = found.templates.filter(
       (storage) => !named.has(storage) && !(isCapturing && templates.isNoted(storage)),
     );
