@@ -104,6 +104,20 @@ export async function listHosts(call: Pick<Call, "isSet">): Promise<number> {
   }
 }
 
+/** The next start of that host tells the cluster where its folder is. */
+export async function moveHost({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
+  const { sql } = await openCluster();
+  try {
+    const moved = await sql.query("UPDATE hosts SET place = '' WHERE name = $1 RETURNING name", [name], {
+      what: "note that a host has moved",
+    });
+    if (moved.length === 0) throw new Failure(`the cluster has no host ${name}`, "List them by capsule admin hosts.");
+    return 0;
+  } finally {
+    await sql.close();
+  }
+}
+
 async function openCluster() {
   const { cluster: path } = loadConfig();
   if (path === undefined) throw new Failure("this host is alone", "Set CAPSULE_CLUSTER to the cluster's file.");

@@ -189,6 +189,16 @@ export const operatorCommands: Commands = {
     examples: [["capsule admin hosts --json", "an array of objects"]],
     ...local(async () => (await cluster()).listHosts),
   },
+  "admin hosts moved": {
+    usage: "NAME",
+    meaning: "let a host of this name start where its data folder lies now",
+    details:
+      "For a folder that was moved to another disk or machine. A copy must not run beside the folder it was made from: stop that one first.",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin hosts moved two", "then start host two"]],
+    ...local(async () => (await cluster()).moveHost),
+  },
 };
 
 export const version = async () => (await import("../version.ts")).version;

@@ -135,6 +135,21 @@ test("a folder joins under a new name with epoch 1, then with the next ones, wit
   assert.ok(alone.limits.capsules_max! > 0);
 });
 
+test("a folder that was moved starts once the cluster was told, and the place it had is refused then", {
+  skip,
+}, async () => {
+  const { path, file } = founded();
+  const [before, now] = [folder(), folder()];
+  await joining(before, file, "two");
+  cpSync(before, now, { recursive: true });
+  const moved = (name: string) => capsule(now, ["admin", "hosts", "moved", name], { CAPSULE_CLUSTER: path });
+  await assert.rejects(joining(now, file, "two"), /hosts moved two$/);
+  assert.match(moved("three").stderr, /the cluster has no host three/);
+  assert.equal(moved("two").status, 0);
+  assert.equal((await joining(now, file, "two")).me.epoch, 2);
+  await assert.rejects(joining(before, file, "two"), /is a copy, or was moved/);
+});
+
 test("what cannot join is refused in one sentence that says what to do, and is not touched", { skip }, async () => {
   const { file } = founded();
   const two = folder();

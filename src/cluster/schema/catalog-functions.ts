@@ -15,10 +15,10 @@ BEGIN
     PERFORM fail('CP014', format('another data folder has joined as host %s', p_name));
   ELSIF h.state = 'gone' THEN
     PERFORM fail('CP013', format('host %s was declared gone', p_name));
-  ELSIF h.place <> p_place THEN
+  ELSIF h.place <> '' AND h.place <> p_place THEN
     PERFORM fail('CP015', format('the data folder of host %s is a copy, or was moved', p_name));
   END IF;
-  UPDATE hosts SET epoch = GREATEST(epoch, p_known_epoch) + 1, address = p_address, port = p_port, version = p_version,
+  UPDATE hosts SET place = p_place, epoch = GREATEST(epoch, p_known_epoch) + 1, address = p_address, port = p_port, version = p_version,
     format = p_format, machine = p_machine, heartbeat = heartbeat + 1 WHERE name = p_name RETURNING epoch INTO e;
   RETURN e;
 END $$;
