@@ -125,7 +125,7 @@ function requireStill(
   { services, authentication }: Pick<Gate, "services" | "authentication">,
 ): void {
   const { identity, routeOptions } = request;
-  if (services.teams.hasEnded(identity.keyId))
+  if (!services.teams.isLive(identity.keyId))
     throw authentication.refusal(request, "the key was revoked while the request waited");
   services.capsules.admit(identity.teamId, id, routeOptions.config.action!); // paused again: Capsules.use waits
 }

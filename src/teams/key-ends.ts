@@ -6,17 +6,8 @@ export const listenersPerTurn = 64;
 /** Keys whose rows are read at once. */
 export const keysPerTurn = 100;
 
-/** As Teams. */
-export interface KeyStates {
-  isLive(keyId: string): boolean;
-  /** false: it is live, or unknown here. */
-  hasEnded(keyId: string): boolean;
-}
-
 export class KeyEnds {
-  readonly #keys: KeyStates;
-  /** Keys with listeners that another host has made, and that this one has not heard of yet. */
-  readonly #unheard = new Set<string>();
+  readonly #isLive: (keyId: string) => boolean;
   /** By key id. */
   readonly #listeners = new Map<string, Set<() => void>>();
   /** The listeners of ended keys that have not been called yet. */
@@ -24,18 +15,17 @@ export class KeyEnds {
   #isSoon = false;
   #isChecking = false;
 
-  constructor(keys: KeyStates) {
-    this.#keys = keys;
+  constructor(isLive: (keyId: string) => boolean) {
+    this.#isLive = isLive;
   }
 
   /** Calls `listener` once when the key has ended; the returned function removes it. */
   on(keyId: string, listener: () => void): () => void {
     const listeners = this.#listeners.get(keyId) ?? new Set();
-    if (listeners.size === 0 && !this.#keys.isLive(keyId) && !this.#keys.hasEnded(keyId)) this.#unheard.add(keyId);
     this.#listeners.set(keyId, listeners.add(listener));
     return () => {
       listeners.delete(listener);
-      if (listeners.size === 0 && this.#listeners.get(keyId) === listeners) this.#remove(keyId);
+      if (listeners.size === 0 && this.#listeners.get(keyId) === listeners) this.#listeners.delete(keyId);
     };
   }
 
@@ -44,7 +34,7 @@ export class KeyEnds {
     for (const keyId of keyIds) {
       const listeners = this.#listeners.get(keyId);
       if (listeners !== undefined) this.#ended.push(listeners);
-      this.#remove(keyId);
+      this.#listeners.delete(keyId);
     }
     if (!this.#isSoon) this.#notify();
   }
@@ -57,25 +47,11 @@ export class KeyEnds {
       const keyIds = [...this.#listeners.keys()];
       for (let from = 0; from < keyIds.length; from += keysPerTurn) {
         if (from > 0) await nextTurn();
-        this.notify(keyIds.slice(from, from + keysPerTurn).filter((keyId) => this.#isOver(keyId)));
+        this.notify(keyIds.slice(from, from + keysPerTurn).filter((keyId) => !this.#isLive(keyId)));
       }
     } finally {
       this.#isChecking = false;
     }
-  }
-
-  #remove(keyId: string): void {
-    this.#listeners.delete(keyId);
-    this.#unheard.delete(keyId);
-  }
-
-  /** A key without a row, such as one of a deleted team, has ended once it was heard of. */
-  #isOver(keyId: string): boolean {
-    if (this.#keys.isLive(keyId)) {
-      this.#unheard.delete(keyId);
-      return false;
-    }
-    return !this.#unheard.has(keyId) || this.#keys.hasEnded(keyId);
   }
 
   #notify(): void {

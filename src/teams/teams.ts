@@ -76,7 +76,7 @@ export class Teams {
   readonly #now: () => number;
   /** Time of last use by key id, until the next flush. */
   readonly #used = new UnwrittenTimes((times) => this.#rows.noteUsed(times));
-  readonly #keyEnds = new KeyEnds(this);
+  readonly #keyEnds = new KeyEnds((keyId) => this.isLive(keyId));
 
   constructor(rows: TeamRows, clocks = systemClocks) {
     this.#rows = rows;
