@@ -137,13 +137,15 @@ def repeated_halt(epoch, stream):
 def nonsense(epoch, stream):
     while True: say(os.urandom(4096))
 
-# Probes get the truth. Requests that the host takes back while the agent is being frozen get nothing.
+# Probes get the truth. What the daemon asks by itself, USAGE, gets nothing, as do requests that it takes back while
+# the agent is being frozen.
+PROBE, USAGE = struct.pack('<H', 1), struct.pack('<H', 47)
 waiting = {}
 while not waiting or select.select([port], [], [], 0.3)[0]:
     kind, epoch, stream, request = hear()
     if kind == CANCEL: waiting.pop(stream, None)
-    elif kind == OPEN and request[:2] == b'\\x01\\0': say(frame(RESULT, epoch, stream, record(b'')))
-    elif kind == OPEN: waiting[stream] = epoch, stream, request
+    elif kind == OPEN and request[:2] == PROBE: say(frame(RESULT, epoch, stream, record(b'')))
+    elif kind == OPEN and request[:2] != USAGE: waiting[stream] = epoch, stream, request
 epoch, stream, request = next(reversed(waiting.values()))
 globals()[sys.argv[1]](epoch, stream)
 while True: hear()
