@@ -24,6 +24,7 @@ import type { Joined } from "./joined.ts";
 import type { Log } from "./log.ts";
 import { type OpenHost, openHost, stateOf } from "./machine.ts";
 import { startMaintenance } from "./maintenance.ts";
+import { OwnAddresses } from "./relay/own-addresses.ts";
 import { Relay } from "./relay/relay.ts";
 import { relaySettings } from "./relay/relay-settings.ts";
 import { startRelay } from "./relay/start.ts";
@@ -277,9 +278,10 @@ function healthOf(
 
 function boundsOf(config: Config): Pick<ServiceOptions, "quotas" | "rules" | "capacityBytes"> {
   const { egress, egressCeiling: ceiling, egressDeny: deny, egressGrant: grants } = config;
+  const ownAddresses = new OwnAddresses();
   return {
     quotas: quotaLimits(config),
-    rules: { egress, ceiling, deny, grants },
+    rules: { egress, ceiling, deny, grants, ownRanges: () => ownAddresses.ranges() },
     capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
   };
 }

@@ -207,10 +207,10 @@ function forget({ records, host }: ServiceOptions): void {
   idempotency.forget();
 }
 
-function buildNetworks({ records, host, rules, outbound }: ServiceOptions, runs: Runs): Networks {
+function buildNetworks({ records, host, rules, outbound, step }: ServiceOptions, runs: Runs): Networks {
   const { portRows: rows, networkCounters: counters, store } = records;
   const injectValues = new InjectValues(records.injectRows, records.secret);
-  const networks = new Networks({ rows, store, host, runs, rules, counters, injectValues, outbound });
+  const networks = new Networks({ rows, store, host, runs, rules, counters, injectValues, outbound, step });
   runs.observe(networks);
   return networks;
 }

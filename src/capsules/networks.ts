@@ -2,6 +2,7 @@
 import { EventEmitter } from "node:events";
 import type { PortRows } from "../db/port-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
+import type { Step } from "../host/steps.ts";
 import { type EffectivePolicy, effectivePolicy } from "../network/effective.ts";
 import type { NetworkRules } from "../network/grants.ts";
 import { type InjectLimits, type InjectValue, parseInject } from "../network/inject.ts";
@@ -48,6 +49,7 @@ export interface NetworksOptions {
   counters: NetworkCounters;
   injectValues: InjectValues;
   outbound: Outbound;
+  step: Step;
 }
 
 export class Networks implements RunObserver {
@@ -71,10 +73,13 @@ export class Networks implements RunObserver {
     this.#options.outbound.ended(id);
   }
 
-  /** Resolves when the running capsule obeys its row's policy, or reaches nothing. */
+  /** Call it after a change of the row's. Resolves when the running capsule obeys its row's policy, or reaches nothing. */
   async applied(id: string): Promise<void> {
+    const { step, outbound } = this.#options;
+    step("network.committed");
     const row = this.#store.get(id);
-    if (row !== undefined) await this.#options.outbound.changed(id, this.#outboundPolicy(row));
+    if (row !== undefined) await outbound.changed(id, this.#outboundPolicy(row));
+    step("network.obeyed");
   }
 
   /** Throws as `policy`. */

@@ -29,6 +29,9 @@ export const steps = [
   // stop
   "stop.halted",
   "stopped.committed",
+  // a new network of a capsule
+  "network.committed",
+  "network.obeyed",
   // the end of a VM, of a capsule, of a template
   "end.killed",
   "destroy.committed",

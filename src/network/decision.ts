@@ -141,6 +141,11 @@ export function mayAnswer(rules: Rules, operator: OperatorRules, address: number
   return ports.some((port) => refusalOf(rules, operator, address, port) === undefined);
 }
 
+/** Why no answer may contain an address that `mayAnswer` leaves out. */
+export function answerRefusalOf(rules: Rules, operator: OperatorRules, address: number): DeniedReason {
+  return refusalOf(rules, operator, address, anyPort) ?? "reserved";
+}
+
 /** Whether the name of this machine has an address in the guest: the capsule lists a port of it that is granted. */
 export function listsHost(rules: Rules, operator: OperatorRules): boolean {
   const ports = operator.grants.filter(({ addresses }) => addresses === "host").map(({ port = anyPort }) => port);

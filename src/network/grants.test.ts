@@ -1,6 +1,7 @@
 /** The operator's grants and reserved ranges: how they are read, and which entries of `allow` they open. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { rangeOf } from "./destinations.ts";
 import { effectivePolicy } from "./effective.ts";
 import { type NetworkRules, parseGrants, parseRanges, strictRules } from "./grants.ts";
 import { noNetwork, parseNetwork } from "./policy.ts";
@@ -73,6 +74,19 @@ describe("a grant", () => {
     assert.ok(!isTaken("5.6.7.0/25", rules("", "5.6.7.0/24")));
     assert.ok(isTaken("5.6.0.0/16", rules("", "5.6.7.0/24")), "a wider one");
     assert.ok(isTaken("5.6.7.8:443", rules("5.6.7.8:443", "5.6.7.0/24")));
+  });
+
+  test("opens an address of this machine, which is reserved for as long as an interface has it", () => {
+    const own = [rangeOf("5.6.7.8")!];
+    const under = (grants: string): NetworkRules => ({ ...rules(grants), ownRanges: () => own });
+    for (const entry of ["5.6.7.8", "5.6.7.8:443"]) assert.ok(!isTaken(entry, under("")), entry);
+    assert.ok(isTaken("5.6.7.0/24", under("")), "a wider one");
+    assert.ok(isTaken("5.6.7.8:443", under("5.6.7.8:443")));
+    const policy = { ...noNetwork, egress: "allowlist", allow: ["5.6.7.8:443"] } as const;
+    const effective = () => effectivePolicy({ ...policy, allow: [...policy.allow] }, under("")).allow;
+    assert.deepEqual(effective(), []);
+    own.pop();
+    assert.deepEqual(effective(), ["5.6.7.8:443"]);
   });
 });
 

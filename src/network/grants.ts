@@ -3,7 +3,7 @@
  * reserved destinations that a policy may name all the same.
  */
 import type { Egress } from "../wire/network.ts";
-import { type Destination, destinationOf, portOf, rangeOf } from "./destinations.ts";
+import { type AddressRange, type Destination, destinationOf, portOf, rangeOf } from "./destinations.ts";
 import { hostName, isReserved, smtpPort } from "./reserved-ranges.ts";
 
 /** A reserved destination that `allow` may name. */
@@ -11,7 +11,7 @@ export interface Grant {
   /** As the operator wrote it. */
   text: string;
   /** "host": 127.0.0.1 of this machine. */
-  addresses: { first: number; last: number } | "host";
+  addresses: AddressRange | "host";
   /** Undefined: every port but 25. */
   port: number | undefined;
 }
@@ -23,6 +23,8 @@ export interface NetworkRules {
   /** Ranges, as text, that are reserved beside the fixed ones. */
   deny: readonly string[];
   grants: readonly Grant[];
+  /** The addresses of this machine, as they are now, which are reserved too. Left out: none. */
+  ownRanges?: () => readonly AddressRange[];
 }
 
 export const strictRules: NetworkRules = { egress: "none", ceiling: "public", deny: [], grants: [] };
@@ -62,9 +64,13 @@ function listed(text: string): string[] {
 }
 
 /** Whether a policy may name it: it is not wholly reserved, or it is granted. */
-export function isOpen(destination: Destination, { deny, grants }: Pick<NetworkRules, "deny" | "grants">): boolean {
+export function isOpen(
+  destination: Destination,
+  { deny, grants, ownRanges = () => [] }: Pick<NetworkRules, "deny" | "grants" | "ownRanges">,
+): boolean {
   const { range } = destination;
-  const isDenied = range !== undefined && deny.some((text) => contains(rangeOf(text)!, range));
+  const isWithin = (outer: AddressRange) => range !== undefined && contains(outer, range);
+  const isDenied = deny.some((text) => isWithin(rangeOf(text)!)) || ownRanges().some(isWithin);
   return (!isReserved(destination) && !isDenied) || isGranted(destination, grants);
 }
 
@@ -87,6 +93,6 @@ function isGranted({ domain, range, port }: Destination, grants: readonly Grant[
 /** The ports of a domain without one. */
 const domainPorts = [80, 443];
 
-function contains(outer: { first: number; last: number }, inner: { first: number; last: number }): boolean {
+function contains(outer: AddressRange, inner: AddressRange): boolean {
   return outer.first <= inner.first && inner.last <= outer.last;
 }

@@ -1,7 +1,10 @@
 /** Requests that leave with a rule's headers, by what the guest gets and what an HTTPS server sees. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { after, describe, test } from "node:test";
 import { TestAuthority } from "../../test/relay/certificates.ts";
+import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import { Relayed, type Zone } from "../../test/relay/relayed.ts";
 import { ServerDialler, UpstreamServer } from "../../test/relay/upstream-server.ts";
 import type { RelayPolicy } from "./messages.ts";
@@ -175,6 +178,46 @@ describe("a certificate", () => {
       assert.deepEqual(at.relay.recent(at.run), ["failed certificate api.example 9.9.9.1 443"]);
     });
   }
+});
+
+describe("a server that cannot be asked", () => {
+  const shown: [what: string, serve: (socket: Socket) => void, reason: string][] = [
+    ["that ends at once", (socket) => socket.destroy(), "tls"],
+    ["that speaks no TLS", (socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"), "tls"],
+  ];
+  for (const [what, serve, reason] of shown) {
+    test(`${what} is 502`, async () => {
+      const heard: Buffer[] = [];
+      const plain = createServer((socket) => {
+        socket.on("error", () => {}).on("data", (chunk) => heard.push(chunk));
+        serve(socket);
+      });
+      await once(plain.listen(0, "127.0.0.1"), "listening");
+      const relay = new Relayed(zone, {}, new ServerDialler((plain.address() as AddressInfo).port));
+      await using _ = relay;
+      const { peer, run } = await relay.attach(policy);
+      const stream = await peer.connected("9.9.9.1", 80);
+      stream.end(get("api.example"));
+      assert.equal(statusOf(await stream.text()), 502);
+      plain.close();
+      assert.deepEqual(relay.recent(run), [`failed ${reason} api.example 9.9.9.1 443`]);
+      assert.equal(Buffer.concat(heard).includes(secret), false);
+    });
+  }
+
+  test("that refuses, or that nobody is, is 502 with what became of the connection", async () => {
+    for (const failure of ["refused", "unreachable", "timeout"] as const) {
+      const dialler = new EchoDialler();
+      dialler.failure = failure;
+      await using relay = new Relayed(zone, {}, dialler);
+      const { peer, run } = await relay.attach(policy);
+      const stream = await peer.connected("9.9.9.1", 80);
+      stream.end(get("api.example"));
+      const answer = await stream.text();
+      assert.match(answer, new RegExp(`^HTTP/1\\.1 502 .*${failure}`, "s"));
+      assert.deepEqual(relay.recent(run), [`failed ${failure} api.example 9.9.9.1 443`]);
+    }
+  });
 });
 
 describe("what is refused", () => {

@@ -1,5 +1,13 @@
 /** The answers to one capsule's questions. A question that its policy does not permit is answered here, and no byte of it is asked. */
-import { isReservedName, listsHost, mayAnswer, mayAsk, type OperatorRules, type Rules } from "../network/decision.ts";
+import {
+  answerRefusalOf,
+  isReservedName,
+  listsHost,
+  mayAnswer,
+  mayAsk,
+  type OperatorRules,
+  type Rules,
+} from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
 import { hostAddress, hostLoopback, hostName } from "../network/reserved-ranges.ts";
 import type { AnsweredNames } from "./answered-names.ts";
@@ -114,7 +122,9 @@ export class Names {
     if (kept.length > 0) {
       return { rcode: rcodes.noError, records: fitting(kept.map((each) => addressRecord(each.address, each.ttlSec))) };
     }
-    note({ verdict: "denied", reason: "reserved", host: name, address: addressText(resolved.found[0]!.address) });
+    const { address } = resolved.found[0]!;
+    const reason = answerRefusalOf(rules(), operator(), address);
+    note({ verdict: "denied", reason, host: name, address: addressText(address) });
     return nothing(rcodes.noSuchName);
   }
 

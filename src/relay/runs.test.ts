@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { connect as connectTls } from "node:tls";
 import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import { Relayed, type Zone } from "../../test/relay/relayed.ts";
 import { waitFor } from "../../test/wait-for.ts";
@@ -206,6 +207,22 @@ describe("ports 80 and 443 of a listed domain", () => {
     assert.deepEqual(dialler.dialled, ["9.9.9.4:80"]);
   });
 
+  test("over TLS a name that is not listed gets alert 49, and one without an address 80", async () => {
+    const { relay, dialler } = relayed();
+    await using _ = relay;
+    const { peer } = await relay.attach({ allow: ["private.example", "unknown.example"] });
+    for (const [servername, alert] of [
+      ["b.example", "ACCESS_DENIED"],
+      ["private.example", "INTERNAL_ERROR"],
+      ["unknown.example", "INTERNAL_ERROR"],
+    ] as const) {
+      const socket = connectTls({ socket: await peer.connected("9.9.9.1", 443), servername });
+      const [error] = (await once(socket, "error")) as [NodeJS.ErrnoException];
+      assert.equal(error.code, `ERR_SSL_TLSV1_ALERT_${alert}`, servername);
+    }
+    assert.deepEqual(dialler.dialled, []);
+  });
+
   test("the head may come byte by byte, and what follows it at once is passed on", async () => {
     const { relay } = relayed();
     await using _ = relay;
@@ -294,6 +311,14 @@ describe("questions", () => {
       "failed dns unknown.example",
       "failed dns broken.example",
     ]);
+  });
+
+  test("of a name whose addresses are all denied are NXDOMAIN, with that reason", async () => {
+    const { relay } = relayed();
+    await using _ = relay;
+    const { peer, run } = await relay.attach({ egress: "public", deny: ["9.9.9.0/24"] });
+    assert.equal(await peer.addresses("b.example"), 3);
+    assert.deepEqual(relay.recent(run), ["denied deny b.example 9.9.9.3"]);
   });
 
   const types = [1, 2, 5, 6, 12, 15, 16, 28, 33, 64, 65, 255, 257, 65_535];

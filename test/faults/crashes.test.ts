@@ -324,9 +324,10 @@ describe("kills of the daemon", { concurrency: true }, () => {
 });
 
 test("every named step has a test", () => {
-  const crashed = new Set(Object.values(scenarios).flatMap(({ at }) => at));
+  const crashed = new Set<StepName>(Object.values(scenarios).flatMap(({ at }) => at));
+  // The steps of a network are in test/network/policies-inside.ts, beside a relay whose decisions are seen.
   assert.deepEqual(
-    steps.filter((step) => !crashed.has(step)),
+    steps.filter((step) => !crashed.has(step) && !step.startsWith("network.")),
     [],
   );
 });

@@ -5,6 +5,8 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
 import { bytesOf, GuestServer, ok, PortUrls, parsed } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { answerHeadMs } from "./port-visit.ts";
 
 const api = new Api({ port_connections_max: 3, public_wakes_per_hour: 2 });
 const urls = new PortUrls(api);
@@ -226,6 +228,24 @@ describe("an answer", () => {
     });
   }
 
+  test("that does not begin in 10 minutes is 504, and one that has begun has no limit", async (t) => {
+    const begun = t.mock.method(globalThis, "setTimeout");
+    const ended = t.mock.method(globalThis, "clearTimeout");
+    const deadline = () => begun.mock.calls.findLast((call) => call.arguments[1] === answerHeadMs)!;
+    const silent = new GuestServer(api, id, 80, () => {});
+    const asked = ask();
+    await waitFor("the request has come", () => silent.heard[0]?.endsWith("\r\n\r\n") === true);
+    (deadline().arguments[0] as () => void)();
+    const { status, error } = await asked;
+    assert.deepEqual([status, error.code], [504, "timeout"]);
+    new GuestServer(api, id, 80, (connection) => void connection.write("HTTP/1.1 200 OK\r\n\r\nfirst"));
+    const socket = await urls.connection();
+    socket.write(bytesOf(host(), "/"));
+    await urls.received(socket, (text) => text.includes("first"));
+    assert.ok(ended.mock.calls.some((call) => call.arguments[0] === deadline().result));
+    socket.destroy();
+  });
+
   test("with a head of 70 KB that comes in single bytes is 502", async () => {
     new GuestServer(api, id, 80, (connection) => {
       connection.write("HTTP/1.1 200 OK\r\nA: ");
@@ -294,10 +314,41 @@ describe("who may", () => {
     assert.equal((await ask("/", cookie, null, host(80, await api.capsule()))).status, 401);
     const posted = bytesOf(host(), `/?capsule_token=${token}`, ["Content-Length: 0"], null).replace("GET", "POST");
     assert.equal(parsed(await urls.exchange(posted)).status, 200, "another method is served directly");
+    const looked = bytesOf(host(), `/a?capsule_token=${token}`, [], null).replace("GET", "HEAD");
+    assert.equal(parsed(await urls.exchange(looked)).status, 200);
+    assert.match(server.heard.at(-1)!, /^HEAD \/a HTTP/);
     const odd = parsed(await urls.exchange(bytesOf(host(), `*.evil.org/?capsule_token=${token}`, [], null)));
     assert.equal(odd.status, 200, "no target is joined to the host but a path");
     const past = urls.token(id, 80, -1);
     assert.equal((await ask(`/?capsule_token=${past}`, [], null)).status, 401);
+  });
+
+  test("a link leads to scheme and port of the setting, or of the proxy in front", async (t) => {
+    const location = async (options: ConstructorParameters<typeof Api>[1], domain: string, more: string[]) => {
+      const other = new Api({}, options);
+      const at = new PortUrls(other);
+      await at.listen();
+      t.after(() => at.close());
+      const of = await other.capsule();
+      const target = `/a?capsule_token=${at.token(of, 80)}&b`;
+      const { status, headers } = parsed(await at.exchange(bytesOf(`80-${of}.${domain}`, target, more, null)));
+      assert.equal(status, 303);
+      const [location, cookie] = ["Location: ", "Set-Cookie: "].map((name) =>
+        headers.find((each) => each.startsWith(name)),
+      );
+      return [location?.replace(of, "cl-x"), / (Secure; .*|SameSite=.*)$/.exec(cookie ?? "")?.[1]];
+    };
+    const secure = "Secure; SameSite=None; Partitioned";
+    const set = { portDomain: { host: "apps.example", scheme: "https", port: 8_443 } } as const;
+    const apps = await location(set, "apps.example", ["X-Forwarded-Proto: http"]);
+    assert.deepEqual(apps, ["Location: https://80-cl-x.apps.example:8443/a?b", secure]);
+    const proto = ["X-Forwarded-Proto: https"];
+    const proxied = await location({ trustProxy: "loopback" }, "localhost", proto);
+    assert.deepEqual(proxied, ["Location: https://80-cl-x.localhost/a?b", secure]);
+    assert.deepEqual(await location({}, "localhost", proto), [
+      "Location: http://80-cl-x.localhost/a?b",
+      "SameSite=Lax",
+    ]);
   });
 
   test("a pair of requests with bad keys counts as guesses, and Authorization never does", async (t) => {
@@ -425,6 +476,17 @@ describe("a refusal", () => {
     assert.equal((await ask()).status, 200);
   });
 
+  test("of a head that is too large is 431, as at the API", async () => {
+    const long = `X-Long: ${"a".repeat(20_000)}`;
+    for (const [target, headers] of [
+      [`/${"a".repeat(20_000)}`, []],
+      ["/", [long]],
+    ] as const) {
+      const { status, error } = await ask(target, [...headers]);
+      assert.deepEqual([status, error.code], [431, "headers_too_large"]);
+    }
+  });
+
   test("leaves the connection usable, with the rest of a body read", async () => {
     const socket = await urls.connection();
     const body = "x".repeat(300_000);
@@ -478,6 +540,19 @@ describe("waking", () => {
     assert.equal(api.service.store.get(id)?.status, "running");
     listenWhenRunning();
     assert.equal((await ask("/", [], null)).status, 200);
+  });
+
+  test("a resume that finds no room is 503 with Retry-After, and the capsule stays paused", async (t) => {
+    await paused(true);
+    t.after(() => {
+      api.service.host.before = () => {};
+    });
+    api.service.host.before = (verb) => {
+      if (verb === "restore") throw new CapsuleError("no_capacity", "no memory is free", { retryAfterSec: 9 });
+    };
+    const { status, headers, error } = await ask();
+    assert.deepEqual([status, error.code, headers.includes("Retry-After: 9")], [503, "no_capacity", true]);
+    assert.equal(api.service.store.get(id)?.status, "paused");
   });
 
   test("a public port has so many wakes an hour, and a key has no bound", async () => {

@@ -66,6 +66,14 @@ describe("an upgrade", () => {
     await urls.received(socket, (received) => received.endsWith("HTTP/1.1 400 no\r\n\r\n"));
   });
 
+  test("with a token in its query is served directly, without that", async () => {
+    const target = `/chat?a&capsule_token=${urls.token(id, 80)}`;
+    const asked = bytesOf(host(), target, ["Upgrade: my-protocol"], null).replace("close", "Upgrade");
+    const { text, server } = await spliced(asked);
+    assert.match(text, /^HTTP\/1\.1 101 /);
+    assert.match(server.heard[0]!, /^GET \/chat\?a HTTP\/1\.1\r\n/);
+  });
+
   test("passes on the end of each direction alone, and a reset", async () => {
     const { socket, guest } = await spliced();
     guest.removeAllListeners("end");

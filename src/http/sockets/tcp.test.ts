@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createConnection } from "node:net";
 import type { Duplex } from "node:stream";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
+import { bytesOf, GuestServer, PortUrls } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
 import { guestReplyMs } from "../client-gone.ts";
 
@@ -142,6 +143,37 @@ describe("ports/{port}/tcp", () => {
     api.agent(id).servers.set(80, () => assert.fail("it was dialled"));
     assert.equal((await refusal("80", keys.blue)).status, 404);
     assert.equal((await refusal("80", "capk_none")).status, 401);
+  });
+
+  test("neither a token nor a public port opens it", async () => {
+    api.agent(id).servers.set(80, () => assert.fail("it was dialled"));
+    const urls = new PortUrls(api);
+    urls.setNetwork(id, { publicPorts: [80] });
+    const token = urls.token(id, 80);
+    const path = `/v1/capsules/${id}/ports/80/tcp`;
+    for (const [target, headers] of [
+      [path, {}],
+      [path, { "X-Capsule-Token": token }],
+      [path, { Cookie: `capsule_token=${token}` }],
+      [`${path}?capsule_token=${token}`, {}],
+    ] as const) {
+      const socket = new WebSocket(`ws://127.0.0.1:${port}${target}`, { headers });
+      socket.on("error", () => {});
+      const [, response] = (await within("the refusal", once(socket, "unexpected-response"))) as [
+        unknown,
+        IncomingMessage,
+      ];
+      assert.equal(response.resume().statusCode, 401);
+    }
+  });
+
+  test("has its places in common with requests at the port's URL", async (t) => {
+    await opened();
+    const server = new GuestServer(api, id, 8_080, () => {});
+    const client = createConnection(port, "127.0.0.1", () => void client.write(bytesOf(`8080-${id}.localhost`, "/")));
+    t.after(() => client.destroy());
+    await waitFor("the request is dialled", () => server.connections.length === 1);
+    assert.equal((await refusal("80")).code, "quota_exceeded");
   });
 
   test("an open socket has no deadline of its request", async (t) => {
