@@ -28,6 +28,7 @@ export interface ClusteredOptions {
 /** The cluster gets what it needs of the service; call it before the service recovers. */
 export async function startCluster(cluster: Cluster, service: Service): Promise<void> {
   const { store, transitions, decisions, captures, teams, templates, activity } = service;
+  teams.trust((keyId) => cluster.newKeys.isVouched(keyId));
   await cluster.start({
     ...{ decisions, captures },
     end: (row) => transitions.destroy(store.beginDestroy(row)),
@@ -35,12 +36,14 @@ export async function startCluster(cluster: Cluster, service: Service): Promise<
     viewOf: (row) => viewOf(row, activity.lastOf(row.id)),
     onTeamDeleted: (team) => teams.forget(team),
     onRetired: (gone) => templates.retire(gone),
+    onKeys: () => void teams.checkRevoked(),
   });
 }
 
 export function clusteredServices({ service, cluster, health, keysStaleMs }: ClusteredOptions): Services {
   return {
     teams: teamsOf(service, cluster, keysStaleMs),
+    unheardKeys: cluster.newKeys,
     capsules: capsulesOf(service, cluster),
     templates: templatesService(service, cluster),
     audit: auditOf(service, cluster),

@@ -27,6 +27,8 @@ export interface CatalogOptions {
   onTeamDeleted: (team: TeamRow) => boolean;
   /** Templates that were made here and are no longer used. */
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
+  /** Keys may have ended. */
+  onKeys: () => void;
   /** How long a revoked key is kept. */
   revokedKeepMs: number;
 }
@@ -36,7 +38,7 @@ const what = { what: "read teams and keys" };
 export class Catalog {
   readonly #options: CatalogOptions;
   #applied = 0;
-  #reading: Promise<void> | undefined;
+  #reading: Promise<boolean> | undefined;
   #freshAt: number | undefined;
   /** Teams that were deleted elsewhere, and are not forgotten here yet. */
   readonly #ending = new Map<string, TeamRow>();
@@ -45,18 +47,20 @@ export class Catalog {
     this.#options = options;
   }
 
-  /** Reads what has changed up to this number. Resolves also when that failed: the next heartbeat tries again. */
-  follow(number: number): Promise<void> {
+  /** Reads what has changed up to this number. Resolves with false when that failed: the next heartbeat tries again. */
+  follow(number: number): Promise<boolean> {
     if (number === this.#applied) {
       this.#freshAt = this.#options.clock.ticks();
       this.#endTeams();
-      return Promise.resolve();
+      return Promise.resolve(true);
     }
     // A database that was put back has forgotten changes: everything is read anew.
     if (number < this.#applied) this.#applied = 0;
     this.#reading ??= this.#read(number)
+      .then(() => true)
       .catch((error: unknown) => {
         if (!this.#options.sql.isAway) this.#options.log.error({ err: error }, "teams and keys could not be read");
+        return false;
       })
       .finally(() => {
         this.#reading = undefined;
@@ -69,13 +73,13 @@ export class Catalog {
     return this.#freshAt === undefined ? Number.POSITIVE_INFINITY : this.#options.clock.ticks() - this.#freshAt;
   }
 
-  /** A key that this host has made or revoked: it counts here before the next heartbeat. */
-  put(keys: readonly CatalogKey[]): void {
-    this.#options.rows.put([], keys, this.#ended());
+  /** Keys, and the teams of those, that count here before the next heartbeat. */
+  put(keys: readonly CatalogKey[], teams: readonly TeamRow[] = []): void {
+    this.#options.rows.put(teams, keys, this.#ended());
   }
 
   async #read(number: number): Promise<void> {
-    const { sql, host, rows, clock, onRetired } = this.#options;
+    const { sql, host, rows, clock, onRetired, onKeys } = this.#options;
     const began = clock.ticks();
     const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
     const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
@@ -109,6 +113,7 @@ export class Catalog {
     if (retired.length > 0) await onRetired(retired);
     this.#applied = number;
     this.#freshAt = began;
+    onKeys();
   }
 
   /** Its keys end and its name is free at once, whatever it still has here. */

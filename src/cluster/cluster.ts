@@ -19,6 +19,7 @@ import { DecidedByDatabase } from "./decided.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { type Me, Membership } from "./membership.ts";
+import { NewKeys } from "./new-keys.ts";
 import type { Postgres } from "./postgres.ts";
 import { RemoteChanges } from "./remote-changes.ts";
 import { Settling } from "./settling.ts";
@@ -48,6 +49,8 @@ export interface ClusterService {
   viewOf: (row: Capsule) => CapsuleView;
   onTeamDeleted: (team: TeamRow) => boolean;
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
+  /** Keys may have ended. */
+  onKeys: () => void;
 }
 
 const settleMs = 60_000;
@@ -61,6 +64,7 @@ export class Cluster {
   readonly locations: Locations;
   readonly audit: AuditShipping;
   readonly changes: RemoteChanges;
+  readonly newKeys: NewKeys;
   readonly #options: ClusterOptions;
   #parts: { listing: Listing; catalog: Catalog; settling: Settling } | undefined;
   #doubts: string[] = [];
@@ -89,6 +93,8 @@ export class Cluster {
     this.locations = new Locations({ sql, membership: this.membership, store });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     this.changes = new RemoteChanges({ sql, host: me.name, log });
+    const ticks = () => clock.ticks();
+    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
   }
 
   get host(): string {
@@ -111,7 +117,7 @@ export class Cluster {
   /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
   async start(service: ClusterService): Promise<void> {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
-    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired } = service;
+    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired, onKeys } = service;
     const settling = new Settling({
       ...{ sql, me, store, decisions, captures, end, rename, log, decided: this.decided },
       templates: rows.templates,
@@ -121,14 +127,8 @@ export class Cluster {
       settling,
       listing: new Listing({ sql, host: me.name, store, viewOfOwn: viewOf }),
       catalog: new Catalog({
-        sql,
-        host: me.name,
-        rows: rows.catalog,
-        clock,
-        log,
-        onTeamDeleted,
-        onRetired,
-        revokedKeepMs,
+        ...{ sql, host: me.name, rows: rows.catalog, clock, log },
+        ...{ onTeamDeleted, onRetired, onKeys, revokedKeepMs },
       }),
     };
     this.copies.follow();
@@ -167,12 +167,17 @@ export class Cluster {
   }
 
   #onBeat(beat: { catalog: number; isBack: boolean }): void {
-    this.#following ??= this.#joined.catalog.follow(beat.catalog).finally(() => {
+    this.#following ??= this.#readCatalog(beat.catalog).finally(() => {
       this.#following = undefined;
     });
     this.#afterBeat ??= this.#follow(beat).finally(() => {
       this.#afterBeat = undefined;
     });
+  }
+
+  async #readCatalog(number: number): Promise<void> {
+    const allRead = this.newKeys.beginReading();
+    if (await this.#joined.catalog.follow(number)) allRead();
   }
 
   async #follow({ isBack }: { isBack: boolean }): Promise<void> {

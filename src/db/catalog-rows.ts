@@ -28,6 +28,7 @@ export class CatalogRows {
   readonly #endKeysOf: StatementSync;
   readonly #freeName: StatementSync;
   readonly #endKey: StatementSync;
+  readonly #has: StatementSync;
 
   constructor(database: Database) {
     this.#database = database;
@@ -43,13 +44,16 @@ export class CatalogRows {
       `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, revoked_at, expires_at, made_by, is_session)
        SELECT :id, :teamId, :label, :prefix, :hash, :createdAt, :revokedAt, :expiresAt, :madeBy, :isSession
        WHERE EXISTS (SELECT 1 FROM teams WHERE id = :teamId)
-       ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, made_by = excluded.made_by`,
+       ON CONFLICT (id) DO UPDATE SET revoked_at = COALESCE(excluded.revoked_at, revoked_at), made_by = excluded.made_by`,
     );
     this.#endKeysOf = database.prepare(
       "UPDATE api_keys SET revoked_at = :atMs WHERE team_id = :id AND revoked_at IS NULL",
     );
     this.#freeName = database.prepare("UPDATE teams SET name = id WHERE id = :id");
     this.#endKey = database.prepare("UPDATE api_keys SET revoked_at = :atMs WHERE id = :id AND revoked_at IS NULL");
+    this.#has = database.prepare(
+      "SELECT 1 FROM api_keys WHERE id = :name UNION ALL SELECT 1 FROM api_keys WHERE hash = :hash",
+    );
     this.#forgetKeys = database.prepare("DELETE FROM api_keys WHERE expires_at <= :expired OR revoked_at <= :revoked");
   }
 
@@ -76,7 +80,12 @@ export class CatalogRows {
     return this.#keys.all() as unknown as CatalogKey[];
   }
 
-  /** One unsynced transaction: what a power cut takes is read again. Times of last use stay. */
+  /** By its id, or its hash. A key that has ended counts as long as its row is kept. */
+  has(name: string): boolean {
+    return this.#has.get({ name, hash: Buffer.from(name, "hex") }) !== undefined;
+  }
+
+  /** One unsynced transaction: what a power cut takes is read again. Times of last use stay, and a key that has ended stays so. */
   put(teams: readonly TeamRow[], keys: readonly CatalogKey[], ended: { expired: number; revoked: number }): void {
     const put = () => {
       for (const { id, name, createdAt } of teams) this.#putTeam.run({ id, name, createdAt });

@@ -133,10 +133,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const { limits, logger, version, metrics, tracing, certificate, forwarding } = options;
   const [tickets, connections] = [OneTimeTokens.socketTickets(), connectionLimit(options)];
   const signedUrls = new SignedUrls(services);
-  const authentication = new Authentication(
-    { teams: services.teams, tickets, signedUrls, connections, forwarding },
-    limits,
-  );
+  const { teams, unheardKeys } = services;
+  const access = { teams, tickets, signedUrls, connections, forwarding, unheardKeys };
+  const authentication = new Authentication(access, limits);
   const [inFlight, cors] = [new InFlightLimiter(limits.requests_max), new Cors(options.corsOrigins ?? [])];
   const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
@@ -192,9 +191,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
-  const access = { authentication, signedUrls, inFlight, connections, turns, answerTurns, received };
+  const admission = { authentication, signedUrls, inFlight, connections, turns, answerTurns, received };
   const issuing = { tickets: forwarding?.tickets ?? tickets };
-  registerRoutes(app, services, options, { ...access, ...issuing, chunkTurns, ports, proxy, upgrades });
+  registerRoutes(app, services, options, { ...admission, ...issuing, chunkTurns, ports, proxy, upgrades });
   return app;
 }
 

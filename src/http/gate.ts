@@ -67,11 +67,21 @@ export function guardRoutes(app: App, gate: Gate): void {
     }
     // The holder alone can check a signature.
     const isSigned = request.routeOptions.config.signed === true;
-    return isSigned ? atHolder(gate, check, admitKey)(request, reply, done) : admitKey(request, reply, done);
+    return (isSigned ? atHolder(gate, check, admitKey) : withKey)(request, reply, done);
+  };
+  const withKey: Admit = (request, reply, done) => {
+    const learned = needsKey(request) ? authentication.learn(request) : undefined;
+    if (learned === undefined) return admitKey(request, reply, done);
+    const goOn = goingOn(request, reply, done, { check, admit: admitKey });
+    const outcome = learned.then(
+      () => undefined,
+      (refusal: Error) => refusal,
+    );
+    return () => void outcome.then(goOn);
   };
   const admitKey: Admit = (request, reply, done) => {
     const { config } = request.routeOptions;
-    if (request.is404 ? isVersioned(request.url) : config.open !== true) {
+    if (needsKey(request)) {
       request.identity = authentication.identify(request);
       if (config.action !== undefined) nameById(request, services.capsules);
       // WebSockets have a limit of their own.
@@ -109,13 +119,27 @@ export function guardRoutes(app: App, gate: Gate): void {
 function atHolder(passingOn: PassingOn, check: Check, admit: Admit): Admit {
   return (request, reply, done) => {
     const { id: key } = request.params as { id: string };
-    const goOn = (refusal?: Error) =>
-      check(request, reply, done, (...asked) => {
-        if (refusal !== undefined) throw refusal;
-        return admit(...asked);
-      });
+    const goOn = goingOn(request, reply, done, { check, admit });
     return passOnOf(request, reply, { key }, { ...passingOn, goOn }) ?? admit(request, reply, done);
   };
+}
+
+function needsKey(request: FastifyRequest): boolean {
+  return request.is404 ? isVersioned(request.url) : request.routeOptions.config.open !== true;
+}
+
+/** Goes on with the checks of a request that has waited, or refuses it, in a turn of its own. */
+function goingOn(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  done: Done,
+  { check, admit }: { check: Check; admit: Admit },
+): (refusal?: Error) => void {
+  return (refusal) =>
+    check(request, reply, done, (...asked) => {
+      if (refusal !== undefined) throw refusal;
+      return admit(...asked);
+    });
 }
 
 /** The key and the capsule of a request that has waited may have gone meanwhile. */

@@ -17,6 +17,19 @@ export type TeamsService = Pick<
 > &
   Later<Teams, "issueKey" | "issueSessionKey" | "revokeKeyOf">;
 
+/** A key's text, or the id of one, which a ticket names or another host. */
+export type Credential = { key: string } | { keyId: string };
+
+/** Keys that another host has made, which this one may not have heard of yet. */
+export interface UnheardKeys {
+  /** Whether `learn` may find a key that this host does not know. */
+  isUnheard(credential: Credential): boolean;
+  /** Whether it is a key, which this host knows from then on. Rejects with "unavailable". */
+  learn(credential: Credential): Promise<boolean>;
+  /** As `learn`, of a key that another host has accepted: where it cannot be learned, that host's word counts. Never rejects. */
+  vouch(keyId: string): Promise<void>;
+}
+
 /** Changes of other hosts' capsules and templates, for streams of events. */
 export interface RemoteEvents {
   /** Every change of the team after the answer is told. The returned function ends that. Throws "unavailable". */
@@ -60,6 +73,8 @@ export type AuditService = Pick<Audit, "record" | "recordCommand" | "flush" | "l
 
 export interface Services {
   teams: TeamsService;
+  /** undefined: there are no other hosts. */
+  unheardKeys?: UnheardKeys;
   capsules: CapsulesService;
   templates: TemplatesService;
   audit: AuditService;

@@ -2,7 +2,7 @@
  * Teams and their API keys. A key is shown once, when it is made; only its SHA-256 is stored. Keys are looked up by hash, so
  * a client cannot choose the bytes that are compared, and timing reveals nothing.
  */
-import { hash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { KeyRow, NewKeyRow, TeamRow, TeamRows, TeamUse } from "../db/team-rows.ts";
@@ -10,6 +10,7 @@ import { UnwrittenTimes } from "../db/unwritten-times.ts";
 import { keysMax } from "../wire/credentials.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { KeyEnds } from "./key-ends.ts";
+import { hashOf, hasKeyLength, newKeyText, shownPart } from "./key-text.ts";
 
 export interface Identity {
   teamId: string;
@@ -20,13 +21,8 @@ export interface Identity {
 }
 
 const defaultTeam = "default";
-const keyPrefix = "capk_";
-const keyRandomBytes = 24; // 192 bits
-const keyLength = keyPrefix.length + 2 * keyRandomBytes;
 const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 const labelMaxLength = 100;
-/** Length of the stored prefix, which shows 16 of the 192 random bits. */
-const shownLength = keyPrefix.length + 4;
 /** How long a revoked key is still listed to the operator. */
 export const revokedKeepMs = 30 * 24 * 3_600_000;
 
@@ -77,6 +73,7 @@ export class Teams {
   /** Time of last use by key id, until the next flush. */
   readonly #used = new UnwrittenTimes((times) => this.#rows.noteUsed(times));
   readonly #keyEnds = new KeyEnds((keyId) => this.isLive(keyId));
+  #isVouched = (_keyId: string) => false;
 
   constructor(rows: TeamRows, clocks = systemClocks) {
     this.#rows = rows;
@@ -85,7 +82,7 @@ export class Teams {
 
   /** The key's holder; undefined when it is malformed, unknown, revoked (by any process) or expired. */
   authenticate(apiKey: string): Identity | undefined {
-    if (apiKey.length !== keyLength) return undefined;
+    if (!hasKeyLength(apiKey)) return undefined;
     const now = this.#now();
     const row = this.#rows.liveKey(hashOf(apiKey), now);
     if (row === undefined) return undefined;
@@ -149,10 +146,10 @@ export class Teams {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
     }
-    const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
+    const key = newKeyText();
     const id = `key-${randomBytes(6).toString("hex")}`;
     const createdAt = this.#now();
-    const prefix = key.slice(0, shownLength);
+    const prefix = shownPart(key);
     return {
       row: { ...row, id, label, prefix, hash: hashOf(key), createdAt, expiresAt, madeBy },
       made: { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt, madeBy },
@@ -268,9 +265,14 @@ export class Teams {
     return this.#now();
   }
 
-  /** Neither revoked, by any process, nor expired. */
+  /** Neither revoked, by any process, nor expired; or vouched for. */
   isLive(keyId: string): boolean {
-    return this.#rows.isLive(keyId, this.#now());
+    return this.#rows.isLive(keyId, this.#now()) || this.#isVouched(keyId);
+  }
+
+  /** From then on a key without a row is live while `isVouched` says so. */
+  trust(isVouched: (keyId: string) => boolean): void {
+    this.#isVouched = (keyId) => isVouched(keyId) && !this.hasEnded(keyId);
   }
 
   /** Revoked or expired. A key that another host has just made is neither live nor ended here. */
@@ -312,11 +314,6 @@ export function ensureFirstKey(dataDir: string, teams: Teams): string | undefine
   const path = join(dataDir, "api-key");
   const save = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600, flush: true });
   return teams.createKey(teams.ensure(defaultTeam).id, "first", save).key;
-}
-
-/** SHA-256 in hexadecimal digits. */
-function hashOf(key: string): string {
-  return hash("sha256", key, "hex");
 }
 
 function missingKey(keyId: string): CapsuleError {

@@ -12,6 +12,7 @@ import { buildServer } from "../../src/http/app.ts";
 import type { App } from "../../src/http/route.ts";
 import type { Services } from "../../src/http/services.ts";
 import { peerPort } from "../../src/joined.ts";
+import type { Limits } from "../../src/wire/limits.ts";
 import { keys } from "../api.ts";
 import { FakeClock } from "../fakes/fake-clock.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
@@ -53,6 +54,7 @@ export interface HostOptions {
   url?: string;
   /** Without a join: the epoch of the last life. */
   epoch?: number;
+  limits?: Partial<Limits>;
 }
 
 const silent = { info() {}, warn() {}, error() {} };
@@ -93,7 +95,7 @@ export async function hostOfCluster(
   await service.recover();
   part.recovered();
   const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });
-  const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536 };
+  const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...options.limits };
   const peer = peerPort(part, service, Buffer.alloc(32, 5), silent);
   const app = buildServer(services, {
     forwarding: peer.forwarder,

@@ -7,7 +7,7 @@ import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { Forwarding, OpenedTicket } from "../forwarding.ts";
-import type { TeamsService } from "../services.ts";
+import type { Credential, TeamsService, UnheardKeys } from "../services.ts";
 import type { ConnectionLimit } from "./connection-limit.ts";
 import { NetworkLimiter } from "./network-limiter.ts";
 import type { OneTimeTokens } from "./one-time-tokens.ts";
@@ -32,6 +32,8 @@ export interface AuthenticationOptions {
   connections: Pick<ConnectionLimit, "authenticated">;
   /** Knows the requests whose key another host has checked; undefined: there is no other host. */
   forwarding: Pick<Forwarding, "callerOf" | "tickets"> | undefined;
+  /** undefined: no other host makes keys. */
+  unheardKeys: UnheardKeys | undefined;
 }
 
 const missingKey = "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid";
@@ -49,6 +51,7 @@ export class Authentication {
   readonly #signedUrls: SignedUrls;
   readonly #connections: AuthenticationOptions["connections"];
   readonly #forwarding: AuthenticationOptions["forwarding"];
+  readonly #unheardKeys: UnheardKeys | undefined;
   /** Tickets that any host accepts, by the request that came with one. */
   readonly #opened = new WeakMap<FastifyRequest, OpenedTicket>();
   readonly #perKey: RateLimiter;
@@ -60,8 +63,10 @@ export class Authentication {
   /** Requests to open routes, per network. */
   readonly #anonymous: NetworkLimiter;
 
-  constructor({ teams, tickets, signedUrls, connections, forwarding }: AuthenticationOptions, limits: Limits) {
+  constructor(options: AuthenticationOptions, limits: Limits) {
+    const { teams, tickets, signedUrls, connections, forwarding, unheardKeys } = options;
     this.#teams = teams;
+    this.#unheardKeys = unheardKeys;
     this.#forwarding = forwarding;
     this.#connections = connections;
     this.#tickets = tickets;
@@ -87,6 +92,27 @@ export class Authentication {
     this.#connections.authenticated(request.raw, identity.teamId);
     this.admitKey(identity);
     return identity;
+  }
+
+  /**
+   * undefined: `identify` can be called at once. Otherwise when it resolves: another host may have made the key. A lookup is charged to
+   * the address as a refusal is, and one that finds the key is given back. Throws and rejects as `identify`, and with "unavailable".
+   */
+  learn(request: FastifyRequest): Promise<void> | undefined {
+    const unheard = this.#unheardKeys;
+    if (unheard === undefined) return undefined;
+    const vouched = this.#forwarding?.callerOf(request.raw)?.identity;
+    const credential = vouched ?? this.#credentialOf(request);
+    if (credential === undefined || !unheard.isUnheard(credential)) return undefined;
+    return vouched === undefined ? this.#look(credential, request, unheard) : unheard.vouch(vouched.keyId);
+  }
+
+  /** As `learn`, of several texts that may be keys. Never rejects: what is not found is refused as an unknown key is. */
+  learnKeys(texts: readonly string[], request: Pick<FastifyRequest, "ip">): Promise<unknown> | undefined {
+    const unheard = this.#unheardKeys;
+    const keys = texts.map((key) => ({ key })).filter((each) => unheard?.isUnheard(each));
+    if (unheard === undefined || keys.length === 0) return undefined;
+    return Promise.allSettled(keys.map(async (each) => await this.#look(each, request, unheard)));
   }
 
   /** Whether the request has a ticket that any host accepts: the holder of its capsule checks it, and notes its use. */
@@ -163,6 +189,24 @@ export class Authentication {
     const refusal = this.refusal(request, "the key in X-API-Key, or in Authorization: Bearer, is not valid");
     if (refusal.code === "quota_exceeded") throw refusal;
     return false;
+  }
+
+  /** Throws "quota_exceeded". */
+  #look(credential: Credential, request: Pick<FastifyRequest, "ip">, unheard: UnheardKeys): Promise<void> {
+    const refusal = this.refusal(request, missingKey);
+    if (refusal.code === "quota_exceeded") throw refusal;
+    return unheard.learn(credential).then((isKey) => {
+      if (!isKey) throw refusal;
+      this.#refusals.giveBack(request.ip);
+    });
+  }
+
+  #credentialOf(request: FastifyRequest): Credential | undefined {
+    const key = keyOf(request);
+    if (key !== undefined) return { key };
+    const { ticket } = request.query as { ticket?: unknown };
+    if (request.routeOptions.config.socket !== true || typeof ticket !== "string") return undefined;
+    return this.#forwarding?.tickets?.open(ticket, pathOf(request));
   }
 
   #keyHolder(request: FastifyRequest): Identity {

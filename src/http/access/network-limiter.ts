@@ -24,4 +24,9 @@ export class NetworkLimiter {
     }
     return 0;
   }
+
+  /** Undoes a `take` that returned 0. */
+  giveBack(address: string): void {
+    for (const { name, times } of ratedNetworks(address)) this.#rates.get(times)?.charge(name, -1);
+  }
 }

@@ -106,7 +106,7 @@ export class PortProxy {
       return true;
     }
     const remote = (caller?.remote ?? request.socket.remoteAddress ?? "").replace(/^::ffff:(?=[0-9.]+$)/, "");
-    const enter = () => this.#enter(new PortVisit({ request, response, upgrade }, { ...destination, ip, remote }));
+    const enter = () => this.#begin(new PortVisit({ request, response, upgrade }, { ...destination, ip, remote }));
     const passOn = forwarding?.elsewhere(request, undefined, destination.address.id);
     if (passOn === undefined) enter();
     else this.#passOn(passOn, { request, response, upgrade }, { ip, remote, id: destination.address.id }, enter);
@@ -156,6 +156,17 @@ export class PortProxy {
       reports.ended({ address: undefined, method, status, code: error.code, teamId: undefined, startedMs });
     });
     turns.enter(turnOwner(undefined, ip), response, () => sendPortError(error, request, response));
+  }
+
+  /** Another host may have made the key that the request has. */
+  #begin(visit: PortVisit): void {
+    const { keys, authorizationKeys } = visit.credentials;
+    const learned = this.#options.authentication.learnKeys([...keys, ...authorizationKeys], visit);
+    if (learned === undefined) this.#enter(visit);
+    else
+      void learned.then(() => {
+        if (!visit.response.closed) this.#enter(visit);
+      });
   }
 
   /** Credentials are checked at once, and all else happens in a turn of the team. */
