@@ -8,6 +8,7 @@ import type { Cluster } from "./cluster/cluster.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
 import type { RemoteTemplate } from "./cluster/remote-changes.ts";
 import { findTemplate, keptAnswer, retireTemplate, templatesOf } from "./cluster/shared.ts";
+import { RefusedHere } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
 import type { buildService } from "./service.ts";
 import { type DraftKey, type Requester, revokedKeepMs } from "./teams/teams.ts";
@@ -27,7 +28,7 @@ export interface ClusteredOptions {
 
 /** The cluster gets what it needs of the service; call it before the service recovers. */
 export async function startCluster(cluster: Cluster, service: Service): Promise<void> {
-  const { store, transitions, decisions, captures, teams, templates, activity } = service;
+  const { store, transitions, decisions, captures, teams, templates, activity, host } = service;
   teams.trust((keyId) => cluster.newKeys.isVouched(keyId));
   await cluster.start({
     ...{ decisions, captures },
@@ -37,6 +38,10 @@ export async function startCluster(cluster: Cluster, service: Service): Promise<
     onTeamDeleted: (team) => teams.forget(team),
     onRetired: (gone) => templates.retire(gone),
     onKeys: () => void teams.checkRevoked(),
+    room: () => ({
+      free_mb: Math.floor(host.memory.spareBytes() / 2 ** 20),
+      images: host.images().map(({ name }) => name),
+    }),
   });
 }
 
@@ -96,11 +101,11 @@ function capsulesOf({ capsules }: Service, cluster: Cluster): Services["capsules
   return {
     ...{ urlSecrets, metrics, networks },
     ...bound(capsules),
-    create: async (teamId, request, ...rest) => {
+    create: async (...of) => {
       try {
-        return await capsules.create(teamId, request, ...rest);
+        return await capsules.create(...of);
       } catch (error) {
-        throw await elsewhere(error, cluster, teamId, request.template);
+        throw isOfThisHost(error) ? new RefusedHere(error) : error;
       }
     },
     find: (...of) => cluster.listing.find(...of),
@@ -140,13 +145,9 @@ function bound(capsules: Service["capsules"]): Pick<Services["capsules"], (typeo
   return Object.fromEntries(methods) as Pick<Services["capsules"], (typeof unchanged)[number]>;
 }
 
-/** A template is used on the host that has its files. */
-async function elsewhere(error: unknown, cluster: Cluster, teamId: string, template: string): Promise<unknown> {
-  if (!(error instanceof CapsuleError) || (error.code !== "not_found" && error.code !== "conflict")) return error;
-  const found = await findTemplate(cluster.sql, teamId, template);
-  if (found === undefined || found.host === cluster.host) return error;
-  const message = `cannot create a capsule: the template ${template} is on host ${found.host}; create it there`;
-  return new CapsuleError("unavailable", message, { details: { host: found.host } });
+/** A create is refused like this before anything of it is done: the host has no room, or lacks a file that VMs start from. */
+function isOfThisHost(error: unknown): error is CapsuleError {
+  return error instanceof CapsuleError && (error.code === "no_capacity" || error.code === "agent_error");
 }
 
 function templatesService({ templates }: Service, cluster: Cluster): Services["templates"] {
@@ -193,7 +194,10 @@ function auditOf({ audit }: Service, cluster: Cluster): Services["audit"] {
   };
 }
 
-/** Answers that another host has given to a request with the same Idempotency-Key. */
+/**
+ * Answers that another host has given to a request with the same Idempotency-Key. While it may undo the create, it alone can tell whether
+ * its answer holds.
+ */
 function idempotencyOf({ idempotency }: Service, cluster: Cluster): Services["idempotency"] {
   return {
     begin: async (request, signal) => {
@@ -203,6 +207,8 @@ function idempotencyOf({ idempotency }: Service, cluster: Cluster): Services["id
         const { bodyHash } = begun.first.keyed({ status: 0, answer: "" });
         const kept = await keptAnswer(cluster.sql, request);
         if (kept === undefined) return begun;
+        if (kept.bodyHash === bodyHash && kept.isDoubtful)
+          return { ...begun, host: kept.host === cluster.host ? null : kept.host };
         begun.first.end();
         if (kept.bodyHash === bodyHash) return { kept };
       } catch (error) {

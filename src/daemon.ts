@@ -137,7 +137,7 @@ async function startService(options: StartOptions, progress: (step: string) => v
   joined?.cluster.recovered();
   await service.retired.collect();
   const stopMaintenance = startMaintenance({ ...service, log });
-  await joined?.listen();
+  await joined?.listen(() => app.ready());
   const url = await listenSafely(app, config, certificate !== undefined, log);
   host.openWarmPools();
   host.hashMissing();

@@ -31,8 +31,8 @@ export interface Joined {
   forwarding: Forwarding;
   /** Call it before the service recovers. */
   start(service: Service): Promise<void>;
-  /** Opens the peer port, when the HTTP server is built. */
-  listen(): Promise<number>;
+  /** Opens the peer port, when the HTTP server is built. `ready`: it knows its routes, which requests of other hosts need at once. */
+  listen(ready: () => PromiseLike<unknown>): Promise<number>;
   /** Call it when the HTTP server is closed. */
   stop(): Promise<void>;
 }
@@ -65,6 +65,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   });
   const cluster: Cluster = new Cluster({
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
+    largest: config.limits,
     rows: { audit: records.auditRows, catalog, templates: records.templateRows },
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
@@ -78,7 +79,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
     start: (service) => startCluster(cluster, service),
-    listen: () => open(config.peerPort),
+    listen: async (ready) => {
+      await ready();
+      return await open(config.peerPort);
+    },
     async stop() {
       await close();
       await cluster.stop();
@@ -91,7 +95,7 @@ export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, se
   const { locations: holders, host: hostName } = cluster;
   const links = new PeerLinks({ holders, hostName, secret });
   const forwarder = new Forwarder({
-    ...{ places: new PeerPlaces(holders, store), links },
+    ...{ places: new PeerPlaces(holders, store), links, placements: cluster.placement },
     tickets: new SharedTickets(ticketKey(secret)),
   });
   let server: PeerServer | undefined;

@@ -184,7 +184,7 @@ export function buildService(options: ServiceOptions) {
   });
   return {
     ...records,
-    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
+    ...{ host, locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
     ...{ retired, templates, memoryWatch, reconciler, decisions, captures },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {

@@ -7,6 +7,7 @@ import type { CatalogKey, CatalogRows } from "../db/catalog-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { Log } from "../log.ts";
 import type { Postgres } from "./postgres.ts";
+import type { TemplatePlaces } from "./template-places.ts";
 
 export interface RetiredTemplate {
   storage: string;
@@ -29,6 +30,7 @@ export interface CatalogOptions {
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
   /** Keys may have ended. */
   onKeys: () => void;
+  places: Pick<TemplatePlaces, "follow">;
   /** How long a revoked key is kept. */
   revokedKeepMs: number;
 }
@@ -79,7 +81,7 @@ export class Catalog {
   }
 
   async #read(number: number): Promise<void> {
-    const { sql, host, rows, clock, onRetired, onKeys } = this.#options;
+    const { sql, host, rows, clock, onRetired, onKeys, places } = this.#options;
     const began = clock.ticks();
     const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
     const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
@@ -100,6 +102,7 @@ export class Catalog {
       [this.#applied, host],
       what,
     );
+    await places.follow(this.#applied);
     for (const team of teams) if (team.deletedAt !== null) this.#ending.set(team.id, team);
     this.#endTeams();
     rows.put(

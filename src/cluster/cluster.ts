@@ -20,9 +20,11 @@ import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { type Me, Membership } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
+import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
 import { RemoteChanges } from "./remote-changes.ts";
 import { Settling } from "./settling.ts";
+import { TemplatePlaces } from "./template-places.ts";
 
 export interface ClusterOptions {
   sql: Postgres;
@@ -34,6 +36,8 @@ export interface ClusterOptions {
   /** How long a revoked key, and an entry of the audit log, are kept. */
   revokedKeepMs: number;
   auditKeepMs: number;
+  /** The largest shape of a capsule on this host. */
+  largest?: Pick<Room, "vcpus_max" | "memory_max_mb">;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
@@ -51,6 +55,7 @@ export interface ClusterService {
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
   /** Keys may have ended. */
   onKeys: () => void;
+  room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
 }
 
 const settleMs = 60_000;
@@ -62,11 +67,13 @@ export class Cluster {
   readonly decided: DecidedByDatabase;
   readonly copies: Copies;
   readonly locations: Locations;
+  readonly placement: Placement;
   readonly audit: AuditShipping;
   readonly changes: RemoteChanges;
   readonly newKeys: NewKeys;
   readonly #options: ClusterOptions;
-  #parts: { listing: Listing; catalog: Catalog; settling: Settling } | undefined;
+  readonly #places: TemplatePlaces;
+  #parts: { listing: Listing; catalog: Catalog; settling: Settling; room: ClusterService["room"] } | undefined;
   #doubts: string[] = [];
   #settledAt = Number.NEGATIVE_INFINITY;
   #afterBeat: Promise<void> | undefined;
@@ -81,7 +88,7 @@ export class Cluster {
     this.sql = sql;
     this.membership = new Membership({
       ...{ sql, me, clock, log, onRefused },
-      load: () => ({ memory_mb: store.runningMemoryMb() }),
+      load: () => ({ memory_mb: store.runningMemoryMb(), ...this.#room() }),
       onBeat: (beat) => this.#onBeat(beat),
     });
     this.copies = new Copies({ sql, store, host: me, clock, log });
@@ -91,6 +98,10 @@ export class Cluster {
       resumeMs: options.resumeMs,
     });
     this.locations = new Locations({ sql, membership: this.membership, store });
+    this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
+    this.placement = new Placement({
+      ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
+    });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     this.changes = new RemoteChanges({ sql, host: me.name, log });
     const ticks = () => clock.ticks();
@@ -117,18 +128,18 @@ export class Cluster {
   /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
   async start(service: ClusterService): Promise<void> {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
-    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired, onKeys } = service;
+    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired, onKeys, room } = service;
     const settling = new Settling({
       ...{ sql, me, store, decisions, captures, end, rename, log, decided: this.decided },
       templates: rows.templates,
     });
     for (const id of this.#doubts) settling.doubt(id);
     this.#parts = {
-      settling,
+      ...{ settling, room },
       listing: new Listing({ sql, host: me.name, store, viewOfOwn: viewOf }),
       catalog: new Catalog({
         ...{ sql, host: me.name, rows: rows.catalog, clock, log },
-        ...{ onTeamDeleted, onRetired, onKeys, revokedKeepMs },
+        ...{ onTeamDeleted, onRetired, onKeys, places: this.#places, revokedKeepMs },
       }),
     };
     this.copies.follow();
@@ -159,6 +170,11 @@ export class Cluster {
   get #joined() {
     if (this.#parts === undefined) throw new Error("the cluster was not started");
     return this.#parts;
+  }
+
+  #room(): Room {
+    const { vcpus_max = 0, memory_max_mb = 0 } = this.#options.largest ?? {};
+    return { ...this.#joined.room(), vcpus_max, memory_max_mb };
   }
 
   #doubt(id: string): void {

@@ -36,6 +36,10 @@ export interface KeptByCluster {
   bodyHash: string;
   status: number;
   answer: string;
+  /** The host that has given it. */
+  host: string;
+  /** Its capsule may not be there: no status of it has come since it was decided, and its host may undo it. */
+  isDoubtful: boolean;
 }
 
 export async function keptAnswer(
@@ -43,8 +47,10 @@ export async function keptAnswer(
   { teamId, route, key }: { teamId: string; route: string; key: string },
 ): Promise<KeptByCluster | undefined> {
   const [row] = await sql.query<KeptByCluster>(
-    `SELECT body_hash AS "bodyHash", status, answer FROM idempotency
-     WHERE team_id = $1 AND route = $2 AND key = $3 AND expires_at > now_ms() AND answer IS NOT NULL`,
+    `SELECT k.body_hash AS "bodyHash", k.status, k.answer, k.host, EXISTS (SELECT 1 FROM capsules c
+       WHERE c.id = k.subject AND c.status = 'starting' AND c.intent = 'create') AS "isDoubtful"
+     FROM idempotency k
+     WHERE k.team_id = $1 AND k.route = $2 AND k.key = $3 AND k.expires_at > now_ms() AND k.answer IS NOT NULL`,
     [teamId, route, key],
     { what: "look for the answer to an Idempotency-Key" },
   );

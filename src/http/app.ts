@@ -38,6 +38,7 @@ import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { nameCallers, type Upgrades } from "./pass-on.ts";
 import { handleOneByOne } from "./pipelining.ts";
+import { Placing } from "./placing.ts";
 import { PortHosts } from "./ports/port-hosts.ts";
 import { isSplicable, PortProxy, type PortProxyOptions } from "./ports/port-proxy.ts";
 import { PortReports } from "./ports/port-reports.ts";
@@ -179,9 +180,12 @@ export function buildServer(services: Services, options: ServerOptions): App {
   if (tracing !== undefined) traceRequests(app, tracing);
   const checks = { services, authentication, inFlight, cors, turns, hosts, hasTls: certificate !== undefined };
   guardRoutes(app, { ...checks, forwarding, upgrades });
-  app.setErrorHandler((error, request, reply) =>
-    sendError(currentRefusal(error, request, services.capsules), request, reply),
-  );
+  const placing = forwarding === undefined ? undefined : new Placing({ forwarding, turns });
+  placing?.attachTo(app);
+  app.setErrorHandler((error, request, reply) => {
+    const answer = (refusal: unknown) => sendError(currentRefusal(refusal, request, services.capsules), request, reply);
+    if (placing?.takes(error, request, reply, answer) !== true) answer(error);
+  });
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, { maxBytes: limits.body_max_bytes, turns, received });

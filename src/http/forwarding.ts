@@ -5,6 +5,7 @@
 import type { Agent, IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Identity } from "../teams/teams.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import type { ChunkTurns } from "./access/chunk-turns.ts";
 
 /** The client of a request, as the host that it came to has found it. */
@@ -71,7 +72,45 @@ export interface TicketsOfAllHosts {
   use(ticket: OpenedTicket, scope: string): boolean;
 }
 
+/** The needs of a create, by which its host is chosen. */
+export interface NewCapsule {
+  teamId: string;
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+}
+
+/** A host's name; null is this one. */
+export type HostForCreate = string | null;
+
+export interface Placements {
+  /** In the order in which they are to be asked, at least one. Rejects with "unavailable". */
+  hostsFor(wanted: NewCapsule): Promise<HostForCreate[]>;
+  /** A create goes there now. */
+  sent(host: HostForCreate, wanted: NewCapsule): void;
+}
+
+/** A create that this host has refused before anything of it was done, and that another one may grant. */
+export class RefusedHere extends CapsuleError {
+  constructor({ code, message, details, retryAfterSec, cause }: CapsuleError) {
+    super(code, message, { cause, ...(details === undefined ? {} : { details }), ...retryOf(retryAfterSec) });
+  }
+}
+
+function retryOf(retryAfterSec: number | null | undefined): { retryAfterSec?: number | null } {
+  return retryAfterSec === undefined ? {} : { retryAfterSec };
+}
+
 export interface Forwarding {
+  /** undefined: another host has chosen this one for the create. */
+  placementsFor(request: IncomingMessage): Placements | undefined;
+  /**
+   * Passes a create on. False: that host cannot make the capsule, and has done nothing. `isLast`: no other one is asked after it, so it
+   * is tried for longer. Rejects as `PassOn`.
+   */
+  create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean>;
+  /** Tells the host that has chosen this one for a create that it was refused. undefined: the request is a client's own. */
+  declined(request: IncomingMessage): PassOn | undefined;
   /** undefined: a ticket is good at the host that made it. */
   readonly tickets?: TicketsOfAllHosts | undefined;
   /** Call when all listeners of the server are added. */

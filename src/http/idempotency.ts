@@ -19,6 +19,14 @@ const valuesMax = 20_000;
 /** First requests with their keys, until their handlers take them. */
 const waiting = new WeakMap<FastifyRequest, FirstRequest>();
 
+/** Hosts that may have answered a request before. */
+const answering = new WeakMap<FastifyRequest, string | null>();
+
+/** The host that may have answered the request, and alone can tell; null is this one. */
+export function answeredBy(request: FastifyRequest): string | null | undefined {
+  return answering.get(request);
+}
+
 /** Call before the routes are declared. A repeat reaches no handler and no other check of its route, and leaves no audit entry. */
 export function answerRepeats(app: App, idempotency: Services["idempotency"], turns: TeamTurns): void {
   const answerRepeat = async (request: FastifyRequest, reply: FastifyReply) => {
@@ -27,9 +35,10 @@ export function answerRepeats(app: App, idempotency: Services["idempotency"], tu
     const { teamId } = request.identity;
     const [route = ""] = request.url.split("?", 1);
     const keyed = { teamId, route, key, bodyHash: hashOf(request.body) };
-    const { first, kept } = await idempotency.begin(keyed, requestSignal(reply));
+    const { first, kept, host } = await idempotency.begin(keyed, requestSignal(reply));
     if (first !== undefined) {
       waiting.set(request, first);
+      if (host !== undefined) answering.set(request, host);
       // A request that is refused before its handler has begun.
       onClosed(reply, () => waiting.get(request)?.end());
       return;

@@ -45,6 +45,8 @@ declare module "fastify" {
     socket?: true;
     /** Takes a signature in its query instead of a key; see access/signed-urls.ts. */
     signed?: true;
+    /** Makes a capsule, on one of several hosts; see placing.ts. */
+    placed?: true;
     /** Reads the header Idempotency-Key; see idempotency.ts. */
     idempotent?: true;
     /** Leaves an entry in the audit log. */

@@ -21,8 +21,13 @@ export interface KeptAnswer {
 const keepMs = idempotencyKeepSec * 1_000;
 const most = { rows: idempotencyKeysMax, bytes: idempotencyMaxBytes };
 
-/** The answer that is kept for a request, or that it is the first one with its key. */
-export type Begun = { first: FirstRequest; kept?: never } | { kept: KeptAnswer; first?: never };
+/**
+ * The answer that is kept for a request, or that it is the first one with its key. `host`: it may have answered one already, and the
+ * request is to be made there; null is this host.
+ */
+export type Begun =
+  | { first: FirstRequest; kept?: never; host?: string | null }
+  | { kept: KeptAnswer; first?: never; host?: never };
 
 /** The first request with its key. Requests with the same key wait until `end`. */
 export class FirstRequest {

@@ -85,6 +85,7 @@ export async function hostOfCluster(
         },
         rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
         onRefused() {},
+        largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: 60_000, // a busy machine decides nothing by its time
       });
       return joined.decided;
@@ -105,6 +106,7 @@ export async function hostOfCluster(
     web: "/nowhere",
     hostName: name,
   });
+  await app.ready();
   const port = await peer.open(0);
   await cluster.sql.query("UPDATE hosts SET port = $1, address = '127.0.0.1' WHERE name = $2", [port, name], about);
   let contract: Contract | undefined;

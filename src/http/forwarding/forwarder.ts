@@ -13,6 +13,7 @@ import type {
   Links,
   PassOn,
   PeerCaller,
+  Placements,
   Places,
   TicketsOfAllHosts,
 } from "../forwarding.ts";
@@ -37,6 +38,8 @@ interface Target {
 export interface ForwarderOptions {
   places: Places;
   links: Links;
+  /** undefined: each host makes the capsules that it is asked for. */
+  placements?: Placements;
   tickets?: TicketsOfAllHosts;
 }
 
@@ -46,6 +49,7 @@ export class Forwarder implements Forwarding {
   readonly tickets: TicketsOfAllHosts | undefined;
   readonly #places: Places;
   readonly #links: Links;
+  readonly #placements: Placements | undefined;
   readonly #pending: PendingRequests;
   readonly #closing = new AbortController();
   #parts: ForwardingParts | undefined;
@@ -53,8 +57,9 @@ export class Forwarder implements Forwarding {
   /** Requests that other hosts have answered, or given up. */
   #passedOn = 0;
 
-  constructor({ places, links, tickets }: ForwarderOptions) {
+  constructor({ places, links, placements, tickets }: ForwarderOptions) {
     this.tickets = tickets;
+    this.#placements = placements;
     this.#places = places;
     this.#links = links;
     this.#pending = new PendingRequests(links);
@@ -90,6 +95,27 @@ export class Forwarder implements Forwarding {
     }
     if (caller !== undefined) return this.peers.misdirected(caller.requestId);
     return (exchange) => this.#passOn(exchange, team, key);
+  }
+
+  placementsFor(request: IncomingMessage): Placements | undefined {
+    return this.callerOf(request) === undefined ? this.#placements : undefined;
+  }
+
+  async create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean> {
+    const { team } = exchange;
+    const untilMs = performance.now() + (isLast ? retryMs : 0);
+    const asked = this.#attempts(exchange, { host, named: host, team, untilMs });
+    const outcome = await asked.catch((error: unknown) => {
+      const message = `cannot create a capsule: host ${host} cannot be reached now`;
+      throw new CapsuleError("unavailable", message, { cause: error, details: { host } });
+    });
+    if (outcome === "lost") return giveUp(exchange, host);
+    return outcome === "answered";
+  }
+
+  declined(request: IncomingMessage): PassOn | undefined {
+    const caller = this.callerOf(request);
+    return caller === undefined ? undefined : this.peers.misdirected(caller.requestId);
   }
 
   async #passOn(exchange: Exchange, team: string | undefined, key: string): Promise<boolean> {

@@ -39,6 +39,7 @@ function createRoute(app: App, { services: { capsules }, bodies, limits, turns }
     {
       config: {
         audit: { action: "capsule.create", durable: true },
+        placed: true,
         idempotent: true,
         headers: ["Idempotent-Replayed"],
         refuses: [

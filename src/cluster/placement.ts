@@ -1,0 +1,142 @@
+/**
+ * Which host a new capsule is made on: the one that has its template; of several, this one, unless another has clearly more memory free.
+ * A host's free memory is that of its last heartbeat, less the capsules that were sent there since. The chosen host decides for itself.
+ */
+import type { HostForCreate, NewCapsule, Placements } from "../http/forwarding.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { HostRow, Membership } from "./membership.ts";
+import type { TemplatePlaces } from "./template-places.ts";
+
+/** The part of a heartbeat that tells whether a host has room. */
+export interface Room {
+  free_mb: number;
+  /** Its built-in images. */
+  images: string[];
+  /** The largest shape of a capsule. */
+  vcpus_max: number;
+  memory_max_mb: number;
+}
+
+export interface PlacementOptions {
+  membership: Pick<Membership, "me" | "hosts" | "alive" | "isExpired">;
+  templates: Pick<TemplatePlaces, "known" | "find">;
+  /** This host's, now. */
+  room: () => Room;
+  /** In [0, 1); a test gives its own. */
+  random?: () => number;
+}
+
+/** Hosts that are asked for one capsule. */
+const askedMax = 3;
+/** Other hosts that are compared with this one. */
+const comparedMax = 3;
+/** A start takes so much at once, and more later. */
+const startMb = 64;
+/** Another host is worth the way there when it has this much more free: a quarter, and half a GiB. */
+const [worthFactor, worthMb] = [1.25, 512];
+
+interface Candidate {
+  /** Null: this host. */
+  host: string | null;
+  freeMb: number;
+}
+
+export class Placement implements Placements {
+  readonly #options: PlacementOptions;
+  /** Capsules that were sent to a host, with the number of its heartbeat then; its next but one counts them itself. */
+  readonly #sent = new Map<string, { memoryMb: number; heartbeat: number }[]>();
+
+  constructor(options: PlacementOptions) {
+    this.#options = options;
+  }
+
+  async hostsFor(wanted: NewCapsule): Promise<HostForCreate[]> {
+    const { membership, templates } = this.#options;
+    if (membership.isExpired) return [null]; // no host is known to be up, and this one can make none
+    const { teamId, template } = wanted;
+    const withImage = this.#withImage(template);
+    const found =
+      templates.known(teamId, template) ?? (withImage.length > 0 ? undefined : await templates.find(teamId, template));
+    if (found !== undefined) return [this.#reachable(found, template)];
+    return this.#ranked(withImage, wanted).slice(0, askedMax);
+  }
+
+  sent(host: HostForCreate, { memoryMb }: NewCapsule): void {
+    const name = host ?? this.#options.membership.me.name;
+    const row = this.#options.membership.alive(name);
+    if (row === undefined) return;
+    this.#sent.set(name, [...this.#counted(row), { memoryMb, heartbeat: row.heartbeat }]);
+  }
+
+  #reachable(host: string, template: string): HostForCreate {
+    const { membership } = this.#options;
+    if (host === membership.me.name) return null;
+    if (membership.alive(host) !== undefined) return host;
+    const message = `cannot create a capsule: its template ${template} is on host ${host}, which cannot be reached now`;
+    throw new CapsuleError("unavailable", message, { details: { host } });
+  }
+
+  /** Hosts that are up and have this built-in image. */
+  #withImage(name: string): { row: HostRow; room: Room }[] {
+    const { membership, room } = this.#options;
+    const { me } = membership;
+    const rows = membership.hosts().filter(({ isExpired, state }) => !isExpired && state === "up");
+    const all = rows.map((row) => ({ row, room: row.name === me.name ? room() : roomOf(row.load) }));
+    return all.filter(({ room: { images } }) => images.includes(name));
+  }
+
+  /** In the order in which they are asked. Without any that fits: this one, whose refusal is the answer. */
+  #ranked(hosts: { row: HostRow; room: Room }[], wanted: NewCapsule): HostForCreate[] {
+    const { membership, random = Math.random } = this.#options;
+    const own = membership.me.name;
+    const fitting = hosts.filter(({ room }) => wanted.vcpus <= room.vcpus_max && wanted.memoryMb <= room.memory_max_mb);
+    const candidates = fitting.map(({ row, room }): Candidate => {
+      const sentMb = this.#counted(row).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
+      return { host: row.name === own ? null : row.name, freeMb: room.free_mb - sentMb };
+    });
+    const mine = candidates.find(({ host }) => host === null);
+    const others = shuffled(
+      candidates.filter(({ host }) => host !== null),
+      random,
+    ).slice(0, comparedMax);
+    const all = [...(mine === undefined ? [] : [mine]), ...others];
+    const roomy = all.filter(({ freeMb }) => freeMb >= startMb);
+    const asked = (roomy.length > 0 ? roomy : all).sort((a, b) => b.freeMb - a.freeMb);
+    const isNear = mine !== undefined && asked.includes(mine) && !isWorth(asked[0]!, mine);
+    if (isNear) return [null, ...asked.filter((each) => each !== mine).map(({ host }) => host)];
+    return asked.length === 0 ? [null] : asked.map(({ host }) => host);
+  }
+
+  /** Capsules that were sent to a host and are not in its heartbeat's figure yet. */
+  #counted({ name, heartbeat: now }: HostRow): { memoryMb: number; heartbeat: number }[] {
+    const counted = (this.#sent.get(name) ?? []).filter(({ heartbeat }) => now >= heartbeat && now < heartbeat + 2);
+    if (counted.length === 0) this.#sent.delete(name);
+    else this.#sent.set(name, counted);
+    return counted;
+  }
+}
+
+function isWorth(other: Candidate, mine: Candidate): boolean {
+  return other !== mine && other.freeMb > mine.freeMb * worthFactor + worthMb;
+}
+
+/** Another release's heartbeat may say less, or other things. */
+function roomOf(load: Readonly<Record<string, unknown>>): Room {
+  const numberOf = (name: keyof Room) => (typeof load[name] === "number" ? load[name] : 0);
+  const { images } = load;
+  return {
+    free_mb: numberOf("free_mb"),
+    images: Array.isArray(images) ? images.filter((each) => typeof each === "string") : [],
+    vcpus_max: numberOf("vcpus_max"),
+    memory_max_mb: numberOf("memory_max_mb"),
+  };
+}
+
+function shuffled<T>(of: readonly T[], random: () => number): T[] {
+  const all = [...of];
+  for (let at = all.length - 1; at > 0; at -= 1) {
+    const other = Math.floor(random() * (at + 1));
+    [all[at], all[other]] = [all[other]!, all[at]!];
+  }
+  return all;
+}

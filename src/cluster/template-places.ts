@@ -1,0 +1,78 @@
+/**
+ * The hosts that have the files of the teams' templates: a bounded map that follows the catalog, and PostgreSQL for what it lacks. A
+ * template's files are on the host that captured it.
+ */
+import type { TemplateRows } from "../db/template-rows.ts";
+import type { Postgres } from "./postgres.ts";
+import { findTemplate } from "./shared.ts";
+
+export interface TemplatePlacesOptions {
+  sql: Postgres;
+  host: string;
+  /** Templates whose files are here. */
+  own: Pick<TemplateRows, "named">;
+}
+
+interface Placed {
+  storage: string;
+  host: string;
+}
+
+interface Changed extends Placed {
+  teamId: string;
+  name: string;
+  isRetired: boolean;
+}
+
+const entriesMax = 100_000;
+
+export class TemplatePlaces {
+  readonly #options: TemplatePlacesOptions;
+  /** The name read last is at the end. */
+  readonly #known = new Map<string, Placed>();
+
+  constructor(options: TemplatePlacesOptions) {
+    this.#options = options;
+  }
+
+  /** Reads what the catalog has above this number. */
+  async follow(after: number): Promise<void> {
+    const rows = await this.#options.sql.query<Changed>(
+      `SELECT storage, team_id AS "teamId", name, made_on AS host, retired_at IS NOT NULL AS "isRetired"
+       FROM templates WHERE catalog > $1 AND ($1 > 0 OR retired_at IS NULL) ORDER BY catalog DESC LIMIT ${entriesMax}`,
+      [after],
+      { what: "read the templates" },
+    );
+    // Names that were not read are looked up one by one.
+    if (after === 0 || rows.length === entriesMax) this.#known.clear();
+    for (const { teamId, name, storage, host, isRetired } of rows.toReversed()) {
+      const entry = entryOf(teamId, name);
+      if (!isRetired) this.#note(entry, { storage, host });
+      else if (this.#known.get(entry)?.storage === storage) this.#known.delete(entry);
+    }
+  }
+
+  /** As far as it can be told without a statement. */
+  known(teamId: string, name: string): string | undefined {
+    const { own, host } = this.#options;
+    return own.named(teamId, name) === undefined ? this.#known.get(entryOf(teamId, name))?.host : host;
+  }
+
+  /** Undefined: the team has no such template. Throws "unavailable". */
+  async find(teamId: string, name: string): Promise<string | undefined> {
+    const found = this.known(teamId, name) ?? (await findTemplate(this.#options.sql, teamId, name));
+    if (typeof found !== "object") return found;
+    this.#note(entryOf(teamId, name), found);
+    return found.host;
+  }
+
+  #note(entry: string, placed: Placed): void {
+    this.#known.delete(entry);
+    this.#known.set(entry, placed);
+    if (this.#known.size > entriesMax) this.#known.delete(this.#known.keys().next().value!);
+  }
+}
+
+function entryOf(teamId: string, name: string): string {
+  return `${teamId}/${name}`;
+}
