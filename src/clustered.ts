@@ -86,7 +86,7 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
     key: (id) => teams.key(id),
     keysOf: (teamId) => teams.keysOf(teamId),
     issueKey: async (requester: Requester, name: string) => await add(teams.draftKey(requester, name, null)),
-    issueSessionKey: async (requester, name, lifeMs) => await add(teams.draftKey(requester, name, lifeMs)),
+    issueSessionKey: async (requester, name, lifeMs, id) => await add(teams.draftKey(requester, name, lifeMs, id)),
     revokeKeyOf: async (requester, keyId) => {
       teams.requireRevocable(requester, keyId);
       const revoked = await revokeKey(sql, keyId, teams.now());

@@ -4,7 +4,7 @@ import { systemClock } from "./capsules/clock.ts";
 import { Cluster } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
 import { type Holdings, joinCluster } from "./cluster/joining.ts";
-import { ticketKey } from "./cluster/peer-keys.ts";
+import { signInKey, ticketKey } from "./cluster/peer-keys.ts";
 import { PeerLinks } from "./cluster/peer-links.ts";
 import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
@@ -13,6 +13,7 @@ import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
 import { Forwarder } from "./http/forwarding/forwarder.ts";
+import { SharedLinks } from "./http/forwarding/shared-links.ts";
 import { SharedTickets } from "./http/forwarding/shared-tickets.ts";
 import type { Forwarding } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
@@ -97,6 +98,7 @@ export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, se
   const forwarder = new Forwarder({
     ...{ places: new PeerPlaces(holders, store), links, placements: cluster.placement },
     tickets: new SharedTickets(ticketKey(secret)),
+    signInLinks: new SharedLinks(signInKey(secret)),
   });
   let server: PeerServer | undefined;
   return {

@@ -1,6 +1,9 @@
 /** Keys and teams that are made or ended: in PostgreSQL first, then in this host's own tables. */
 import type { NewKeyRow, TeamRow } from "../db/team-rows.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import type { Postgres } from "./postgres.ts";
+
+const uniqueViolation = "23505";
 
 export interface NewKeyOptions {
   /** The number of the team's live keys is below it; undefined: any number, for the operator. */
@@ -8,14 +11,17 @@ export interface NewKeyOptions {
   revokedKeepMs: number;
 }
 
-/** Throws "unauthorized" when its maker has ended, "quota_exceeded" and "unavailable". */
+/** Throws "unauthorized" when its maker has ended, "quota_exceeded", "unavailable", and "conflict" for the id of another key. */
 export async function addKey(sql: Postgres, row: NewKeyRow, { most, revokedKeepMs }: NewKeyOptions): Promise<void> {
   const columns = {
     ...{ id: row.id, team_id: row.teamId, label: row.label, prefix: row.prefix, hash: row.hash },
     ...{ created_at: row.createdAt, expires_at: row.expiresAt, made_by: row.madeBy, is_session: row.isSession ? 1 : 0 },
   };
   const values = [JSON.stringify(columns), most ?? null, revokedKeepMs];
-  await sql.call("add_key", values, { what: "make a key" });
+  await sql.call("add_key", values, { what: "make a key" }).catch((error: unknown) => {
+    if ((error as { code?: unknown }).code !== uniqueViolation) throw error;
+    throw new CapsuleError("conflict", "another key has this id", { cause: error });
+  });
 }
 
 /** The ids of the keys that end with this one. */

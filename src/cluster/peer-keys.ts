@@ -17,6 +17,11 @@ export function ticketKey(secret: Uint8Array): Buffer {
   return Buffer.from(hkdfSync("sha256", secret, "", JSON.stringify(["capsule tickets"]), keyBytes));
 }
 
+/** The key under which the hosts of the cluster sign sign-in links. */
+export function signInKey(secret: Uint8Array): Buffer {
+  return Buffer.from(hkdfSync("sha256", secret, "", JSON.stringify(["capsule sign-in links"]), keyBytes));
+}
+
 /** The options of both ends. TLS 1.3 takes such a key for a resumed session, and Node offers none of its own there. */
 export const peerTls = {
   minVersion: "TLSv1.2",

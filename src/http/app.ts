@@ -196,7 +196,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   keepAudit(app, services.audit);
   answerRepeats(app, services.idempotency, turns);
   const admission = { authentication, signedUrls, inFlight, connections, turns, answerTurns, received };
-  const issuing = { tickets: forwarding?.tickets ?? tickets };
+  const issuing = { tickets: forwarding?.tickets ?? tickets, sharedLinks: forwarding?.signInLinks };
   registerRoutes(app, services, options, { ...admission, ...issuing, chunkTurns, ports, proxy, upgrades });
   return app;
 }
@@ -277,6 +277,7 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
 type Shared =
   | "authentication"
   | "tickets"
+  | "sharedLinks"
   | "signedUrls"
   | "inFlight"
   | "turns"

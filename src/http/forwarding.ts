@@ -101,6 +101,19 @@ function retryOf(retryAfterSec: number | null | undefined): { retryAfterSec?: nu
   return retryAfterSec === undefined ? {} : { retryAfterSec };
 }
 
+/** A valid sign-in link, made by any host of the cluster. It may be used already. */
+export interface OpenedLink {
+  /** Id of the key that made it. */
+  makerId: string;
+  /** Id of the key that its first use makes. */
+  sessionKeyId: string;
+}
+
+export interface LinksOfAllHosts {
+  issue(identity: Identity): { token: string; expiresAt: number };
+  open(token: string): OpenedLink | undefined;
+}
+
 export interface Forwarding {
   /** undefined: another host has chosen this one for the create. */
   placementsFor(request: IncomingMessage): Placements | undefined;
@@ -113,6 +126,8 @@ export interface Forwarding {
   declined(request: IncomingMessage): PassOn | undefined;
   /** undefined: a ticket is good at the host that made it. */
   readonly tickets?: TicketsOfAllHosts | undefined;
+  /** undefined: a sign-in link is good at the host that made it. */
+  readonly signInLinks?: LinksOfAllHosts | undefined;
   /** Call when all listeners of the server are added. */
   attachTo(parts: ForwardingParts): void;
   /** undefined: the request is a client's own. */

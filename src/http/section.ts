@@ -11,6 +11,7 @@ import type { PortPlaces } from "./access/port-places.ts";
 import type { SignedUrls } from "./access/signed-urls.ts";
 import type { TeamTurns } from "./access/team-turns.ts";
 import type { CapsuleBodies } from "./capsule-bodies.ts";
+import type { LinksOfAllHosts } from "./forwarding.ts";
 import type { ListAnswers } from "./list-answers.ts";
 import type { ServedMetrics } from "./metrics.ts";
 import type { App, Chapter } from "./route.ts";
@@ -36,6 +37,8 @@ export interface RouteContext {
   answerTurns: AnswerTurns;
   /** One-time tickets of WebSockets. */
   tickets: Pick<OneTimeTokens, "issue">;
+  /** Sign-in links that any host accepts; undefined: this one keeps those that it makes. */
+  sharedLinks: LinksOfAllHosts | undefined;
   signedUrls: SignedUrls;
   inFlight: InFlightLimiter;
   /** Open connections to ports, through URLs and `/tcp`. */

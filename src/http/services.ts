@@ -2,7 +2,7 @@
 import type { Capsules } from "../capsules/capsules.ts";
 import type { Audit } from "../teams/audit.ts";
 import type { Idempotency } from "../teams/idempotency.ts";
-import type { Teams } from "../teams/teams.ts";
+import type { KeyView, Requester, Teams } from "../teams/teams.ts";
 import type { Templates } from "../templates/templates.ts";
 import type { ServiceState } from "../wire/health.ts";
 
@@ -15,7 +15,13 @@ export type TeamsService = Pick<
   Teams,
   "authenticate" | "holderOf" | "now" | "isLive" | "hasEnded" | "onRevoked" | "key" | "keysOf"
 > &
-  Later<Teams, "issueKey" | "issueSessionKey" | "revokeKeyOf">;
+  Later<Teams, "issueKey" | "revokeKeyOf"> & {
+    /** As of Teams. `id`: of the new key; "conflict" where another one has it. */
+    issueSessionKey(...of: [...SessionKey, id?: string]): MadeKey | Promise<MadeKey>;
+  };
+
+type SessionKey = [requester: Requester, name: string, lifeMs: number];
+type MadeKey = KeyView & { key: string };
 
 /** A key's text, or the id of one, which a ticket names or another host. */
 export type Credential = { key: string } | { keyId: string };

@@ -142,12 +142,14 @@ export class Teams {
   }
 
   /** A new key, which is not inserted. Throws CapsuleError("invalid_request") for a long label. */
-  draft({ label, expiresAt, madeBy, ...row }: Omit<NewKeyRow, "id" | "prefix" | "hash" | "createdAt">): DraftKey {
+  draft(
+    { label, expiresAt, madeBy, ...row }: Omit<NewKeyRow, "id" | "prefix" | "hash" | "createdAt">,
+    id = `key-${randomBytes(6).toString("hex")}`,
+  ): DraftKey {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
     }
     const key = newKeyText();
-    const id = `key-${randomBytes(6).toString("hex")}`;
     const createdAt = this.#now();
     const prefix = shownPart(key);
     return {
@@ -184,13 +186,13 @@ export class Teams {
   }
 
   /** A key as `issueKey` or `issueSessionKey` makes it, which is not inserted. Throws as they do, but for the quota. */
-  draftKey({ teamId, keyId }: Requester, label: string, sessionMs: number | null): DraftKey {
+  draftKey({ teamId, keyId }: Requester, label: string, sessionMs: number | null, id?: string): DraftKey {
     const now = this.#now();
     const maker = this.#rows.maker(keyId, now);
     if (maker === undefined) throw new CapsuleError("unauthorized", "the API key is no longer valid");
     const ends = [maker.expiresAt, sessionMs === null ? null : now + sessionMs].filter((each) => each !== null);
     const expiresAt = ends.length === 0 ? null : Math.min(...ends);
-    return this.draft({ teamId, label, expiresAt, madeBy: maker.id, isSession: sessionMs !== null });
+    return this.draft({ teamId, label, expiresAt, madeBy: maker.id, isSession: sessionMs !== null }, id);
   }
 
   /** The live key with this id, of any team. */

@@ -1,4 +1,4 @@
-/** Keys of which one host has heard and another has not: made, unknown, vouched for and revoked. */
+/** Keys of which one host has heard and another has not: made, unknown, vouched for and revoked; and sign-in links. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
@@ -186,4 +186,35 @@ test("without the database an unknown key is 503, and one that is known to have 
   await a.call("DELETE", `/v1/keys/${id}`);
   linkA.cut();
   assert.deepEqual([(await session(a, unknown)).status, (await session(a, key)).status], [503, 401]);
+});
+
+test("a sign-in link of one host is good once, at any host", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  for (const { clock } of [a, b]) clock.step(Date.now() - clock.now()); // the database removes keys that have expired by its own
+  const { key: maker, id: makerId } = await madeBy(a);
+  const linkOf = async (host: FakeHostOfCluster, key: string) => {
+    const { status, json } = await host.call("POST", "/v1/sign-in-links", undefined, { "x-api-key": key });
+    assert.equal(status, 201);
+    return json.token as string;
+  };
+  const signIn = (host: FakeHostOfCluster, token: string) => host.call("POST", "/v1/sign-in", { token });
+  for (const [first, second] of [
+    [b, a],
+    [a, b],
+    [b, b],
+  ] as const) {
+    const token = await linkOf(a, maker);
+    const { status, json } = await signIn(first, token);
+    assert.equal(status, 200);
+    for (const host of [a, b]) assert.equal((await session(host, json.key)).status, 200);
+    assert.equal((await signIn(second, token)).status, 401);
+    assert.equal((await signIn(second, token.replace(/\.../, ".xx"))).status, 401);
+  }
+  const token = await linkOf(a, maker);
+  const both = await Promise.all([a, b, a, b].map((host) => signIn(host, token)));
+  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401, 401, 401]);
+  const left = await linkOf(b, maker);
+  await a.call("DELETE", `/v1/keys/${makerId}`);
+  for (const host of [a, b]) assert.equal((await signIn(host, left)).status, 401);
 });

@@ -11,6 +11,7 @@ import type {
   ForwardingParts,
   Link,
   Links,
+  LinksOfAllHosts,
   PassOn,
   PeerCaller,
   Placements,
@@ -41,12 +42,14 @@ export interface ForwarderOptions {
   /** undefined: each host makes the capsules that it is asked for. */
   placements?: Placements;
   tickets?: TicketsOfAllHosts;
+  signInLinks?: LinksOfAllHosts;
 }
 
 export class Forwarder implements Forwarding {
   /** The requests that other hosts pass on to this one. */
   readonly peers = new PeerRequests();
   readonly tickets: TicketsOfAllHosts | undefined;
+  readonly signInLinks: LinksOfAllHosts | undefined;
   readonly #places: Places;
   readonly #links: Links;
   readonly #placements: Placements | undefined;
@@ -57,8 +60,9 @@ export class Forwarder implements Forwarding {
   /** Requests that other hosts have answered, or given up. */
   #passedOn = 0;
 
-  constructor({ places, links, placements, tickets }: ForwarderOptions) {
+  constructor({ places, links, placements, tickets, signInLinks }: ForwarderOptions) {
     this.tickets = tickets;
+    this.signInLinks = signInLinks;
     this.#placements = placements;
     this.#places = places;
     this.#links = links;

@@ -4,12 +4,14 @@
  */
 import type { Identity } from "../../teams/teams.ts";
 import { Session, SignedIn, SignInBody, SignInLink, Ticket, TicketBody } from "../../wire/credentials.ts";
+import { CapsuleError } from "../../wire/errors.ts";
 import type { Authentication } from "../access/authentication.ts";
 import { OneTimeTokens } from "../access/one-time-tokens.ts";
 import { addAuditDetails } from "../audit-trail.ts";
+import type { LinksOfAllHosts } from "../forwarding.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
-import type { TeamsService } from "../services.ts";
+import type { Services } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export const sessionLifeMs = 12 * 3_600_000;
@@ -17,8 +19,9 @@ const sessionName = "dashboard";
 
 export const signInSection: Section = { chapter: "Keys", register };
 
-function register(app: App, { services: { teams }, authentication, tickets }: RouteContext): void {
-  linkRoutes(app, teams, authentication);
+function register(app: App, { services, authentication, tickets, sharedLinks }: RouteContext): void {
+  const { teams } = services;
+  linkRoutes(app, authentication, new SignIns(services, sharedLinks));
 
   app.get(
     "/session",
@@ -61,8 +64,7 @@ function register(app: App, { services: { teams }, authentication, tickets }: Ro
   );
 }
 
-function linkRoutes(app: App, teams: TeamsService, authentication: Authentication): void {
-  const links = OneTimeTokens.signInLinks();
+function linkRoutes(app: App, authentication: Authentication, signIns: SignIns): void {
   app.post(
     "/sign-in-links",
     {
@@ -75,7 +77,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
     },
     ({ identity }, reply) => {
       authentication.admitCredential(identity);
-      const { token, expiresAt } = links.issue(identity);
+      const { token, expiresAt } = signIns.issue(identity);
       reply.code(201).send({ token, expires_at: timestamp(expiresAt) });
     },
   );
@@ -98,16 +100,54 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
       },
     },
     async (request, reply) => {
-      const maker: Identity | undefined = links.redeem(request.body.token);
-      // A link ends with the key that made it.
-      if (maker === undefined || !teams.isLive(maker.keyId)) {
+      const signedIn = await signIns.signIn(request.body.token);
+      if (signedIn === undefined) {
         throw authentication.refusal(request, "this sign-in link is used, expired or not valid; ask for another one");
       }
-      const { key, id, expiresAt } = await teams.issueSessionKey(maker, sessionName, sessionLifeMs);
+      const { maker, key, id, expiresAt } = signedIn;
       request.identity = maker; // the audit entry names the key that made the link
       addAuditDetails(request, { subject: id });
       reply.header("cache-control", "no-store");
       return reply.send({ key, key_id: id, team: maker.team, expires_at: timestamp(expiresAt as number) });
     },
   );
+}
+
+/** The links, and the keys that they are turned into. */
+class SignIns {
+  readonly #services: Pick<Services, "teams" | "unheardKeys">;
+  readonly #shared: LinksOfAllHosts | undefined;
+  readonly #own = OneTimeTokens.signInLinks();
+
+  constructor(services: Pick<Services, "teams" | "unheardKeys">, shared: LinksOfAllHosts | undefined) {
+    this.#services = services;
+    this.#shared = shared;
+  }
+
+  issue(identity: Identity): { token: string; expiresAt: number } {
+    return (this.#shared ?? this.#own).issue(identity);
+  }
+
+  /** undefined: the link is used, expired or not valid. */
+  async signIn(token: string) {
+    const { teams } = this.#services;
+    const opened = this.#shared?.open(token);
+    const maker = this.#shared === undefined ? this.#own.redeem(token) : await this.#makerOf(opened?.makerId);
+    // A link ends with the key that made it.
+    if (maker === undefined || !teams.isLive(maker.keyId)) return undefined;
+    try {
+      return { maker, ...(await teams.issueSessionKey(maker, sessionName, sessionLifeMs, opened?.sessionKeyId)) };
+    } catch (error) {
+      if (error instanceof CapsuleError && error.code === "conflict") return undefined;
+      throw error;
+    }
+  }
+
+  /** Rejects with "unavailable". */
+  async #makerOf(keyId: string | undefined): Promise<Identity | undefined> {
+    if (keyId === undefined) return undefined;
+    const { teams, unheardKeys } = this.#services;
+    if (unheardKeys?.isUnheard({ keyId })) await unheardKeys.learn({ keyId });
+    return teams.holderOf(keyId);
+  }
 }
