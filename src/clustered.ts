@@ -2,9 +2,11 @@
  * The services of a host that belongs to a cluster: those of a host alone, but that keys, templates, lists, quotas, Idempotency-Keys
  * and the audit log are the cluster's, and that streams of events tell of changes on all hosts.
  */
+import { noTemplate } from "./capsules/resolved.ts";
 import { settingsAfter } from "./capsules/settings.ts";
 import { viewOf } from "./capsules/view.ts";
 import type { Cluster } from "./cluster/cluster.ts";
+import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
 import type { RemoteTemplate } from "./cluster/remote-changes.ts";
 import { findTemplate, keptAnswer, retireTemplate, templatesOf } from "./cluster/shared.ts";
@@ -70,6 +72,7 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
   };
   const add = async ({ row, made }: DraftKey) => {
     await addKey(sql, row, { most: keysMax, revokedKeepMs });
+    cluster.step?.("key.decided");
     cluster.catalog.put([{ ...row, revokedAt: null, isSession: row.isSession ? 1 : 0 }]);
     return made;
   };
@@ -101,11 +104,12 @@ function capsulesOf({ capsules }: Service, cluster: Cluster): Services["capsules
   return {
     ...{ urlSecrets, metrics, networks },
     ...bound(capsules),
-    create: async (...of) => {
+    create: async (teamId, request, ...rest) => {
       try {
-        return await capsules.create(...of);
+        return await capsules.create(teamId, request, ...rest);
       } catch (error) {
-        throw isOfThisHost(error) ? new RefusedHere(error) : error;
+        if (isOfThisHost(error)) throw new RefusedHere(error);
+        throw await ofTemplate(error, cluster, teamId, request.template);
       }
     },
     find: (...of) => cluster.listing.find(...of),
@@ -148,6 +152,13 @@ function bound(capsules: Service["capsules"]): Pick<Services["capsules"], (typeo
 /** A create is refused like this before anything of it is done: the host has no room, or lacks a file that VMs start from. */
 function isOfThisHost(error: unknown): error is CapsuleError {
   return error instanceof CapsuleError && (error.code === "no_capacity" || error.code === "agent_error");
+}
+
+/** A template that was deleted at another host, which this one has not read yet, is none. */
+async function ofTemplate(error: unknown, { sql }: Cluster, teamId: string, template: string): Promise<unknown> {
+  if (!(error instanceof Refusal) || error.raised !== retired) return error;
+  const replaced = await findTemplate(sql, teamId, template);
+  return replaced === undefined ? noTemplate(template) : error;
 }
 
 function templatesService({ templates }: Service, cluster: Cluster): Services["templates"] {

@@ -12,6 +12,7 @@ import { Postgres } from "./cluster/postgres.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
+import { stepWithFault } from "./host/steps.ts";
 import { Forwarder } from "./http/forwarding/forwarder.ts";
 import { SharedLinks } from "./http/forwarding/shared-links.ts";
 import { SharedTickets } from "./http/forwarding/shared-tickets.ts";
@@ -68,6 +69,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     largest: config.limits,
     rows: { audit: records.auditRows, catalog, templates: records.templateRows },
+    step: stepWithFault(config.crashAt),
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
       process.kill(process.pid, "SIGTERM");

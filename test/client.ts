@@ -39,27 +39,39 @@ export interface ExecResult {
   truncated?: boolean;
 }
 
+/** The hosts of a cluster, of which each request goes to one. */
+export interface Entry {
+  /** The base URL for a request; without one, for a request that a test makes itself. */
+  urlFor(request?: { method: string; path: string }): string;
+}
+
 export class Client {
-  readonly url: string;
   readonly key: string;
   readonly contract: Contract;
+  readonly #entry: string | Entry;
   readonly #connections = new http.Agent({ keepAlive: true });
 
   /** `options` are those of the contract with the service's own document. */
-  static async connect(url: string, key: string, options?: ContractOptions): Promise<Client> {
+  static async connect(entry: string | Entry, key: string, options?: ContractOptions): Promise<Client> {
+    const url = typeof entry === "string" ? entry : entry.urlFor();
     const document = (await (await fetch(new URL("/openapi.json", url))).json()) as OpenApi;
-    return new Client(url, key, new Contract(document, options));
+    return new Client(entry, key, new Contract(document, options));
   }
 
-  private constructor(url: string, key: string, contract: Contract) {
-    this.url = url;
+  private constructor(entry: string | Entry, key: string, contract: Contract) {
+    this.#entry = entry;
     this.key = key;
     this.contract = contract;
   }
 
+  /** A cluster has another one each time. */
+  get url(): string {
+    return this.#urlFor();
+  }
+
   /** The same service with another key. */
   as(key: string): Client {
-    return new Client(this.url, key, this.contract);
+    return new Client(this.#entry, key, this.contract);
   }
 
   close(): void {
@@ -68,7 +80,7 @@ export class Client {
 
   async call(method: string, path: string, call: Call = {}): Promise<Reply> {
     const { payload, headers } = encode(call);
-    const request = this.#request(method, path, { ...headers, ...call.headers }, call);
+    const request = this.#request(this.#urlFor({ method, path }), method, path, { ...headers, ...call.headers }, call);
     request.end(payload);
     const reply = await answered(`${method} ${path}`, request, "response");
     this.#check(method, path, reply);
@@ -91,7 +103,7 @@ export class Client {
       "sec-websocket-key": Buffer.alloc(16, 7).toString("base64"),
       ...call.headers,
     };
-    const request = this.#request("GET", path, headers, call, false);
+    const request = this.#request(this.#urlFor({ method: "GET", path }), "GET", path, headers, call, false);
     request.once("upgrade", (_response, socket) => socket.destroy());
     request.end();
     const reply = await answered(`an upgrade to ${path}`, request, "upgrade");
@@ -117,14 +129,19 @@ export class Client {
     return new TestCapsule(this, id);
   }
 
+  #urlFor(request?: { method: string; path: string }): string {
+    return typeof this.#entry === "string" ? this.#entry : this.#entry.urlFor(request);
+  }
+
   #request(
+    url: string,
     method: string,
     path: string,
     headers: Record<string, string>,
     { key, signal }: Call,
     agent: http.Agent | false = this.#connections,
   ): ClientRequest {
-    const { hostname, port } = new URL(this.url);
+    const { hostname, port } = new URL(url);
     const apiKey = key === undefined ? this.key : key;
     return http.request({
       hostname,

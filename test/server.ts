@@ -42,6 +42,8 @@ export interface ServerOptions {
   images?: string;
   /** Keep QEMU in its own data folder, instead of one that is shared by all servers of the tests. */
   keepsQemu?: boolean;
+  /** Called with the server before its first start; resolves with more of its environment. */
+  prepare?: (server: Server) => Promise<Record<string, string>>;
   /** Errors that the test causes. Others in the server's log make its disposal throw. */
   errors?: readonly RegExp[];
 }
@@ -91,6 +93,7 @@ export class Server implements AsyncDisposable {
     if (existsSync(shared)) await copyFile(shared, own);
     try {
       if (from === undefined) await borrowBase(join(store, "bases"), server.dataDir);
+      Object.assign(server.#env, await options.prepare?.(server));
       await server.start({}, program);
       await lendBases(server.dataDir, join(store, "bases"));
       await shareIfChanged(own, shared);

@@ -27,8 +27,7 @@ export function resolveTemplate(
 ): Resolved {
   const found = templates.named(teamId, template);
   const image = host.images().find(({ name }) => name === template);
-  if (found === undefined && image === undefined)
-    throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
+  if (found === undefined && image === undefined) throw noTemplate(template);
   const least = found?.diskMb ?? image!.diskMb;
   const diskMb = asked ?? least;
   if (diskMb < least) {
@@ -59,4 +58,8 @@ export async function requireGrowth(
 function tooOld(template: string): CapsuleError {
   const message = `template ${template} was made by an earlier release, and its disk cannot be made larger`;
   return new CapsuleError("conflict", message);
+}
+
+export function noTemplate(name: string): CapsuleError {
+  return new CapsuleError("not_found", `there is no template ${JSON.stringify(name)}`);
 }

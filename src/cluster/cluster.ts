@@ -14,7 +14,7 @@ import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import { AuditShipping } from "./audit-shipping.ts";
 import { Catalog, type RetiredTemplate } from "./catalog.ts";
-import { Copies } from "./copies.ts";
+import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase } from "./decided.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
@@ -40,6 +40,7 @@ export interface ClusterOptions {
   largest?: Pick<Room, "vcpus_max" | "memory_max_mb">;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
+  step?: ClusterStep;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
   onRefused: (reason: string) => void;
 }
@@ -91,11 +92,11 @@ export class Cluster {
       load: () => ({ memory_mb: store.runningMemoryMb(), ...this.#room() }),
       onBeat: (beat) => this.#onBeat(beat),
     });
-    this.copies = new Copies({ sql, store, host: me, clock, log });
+    this.copies = new Copies({ sql, store, host: me, clock, log, step: options.step });
     this.decided = new DecidedByDatabase({
       ...{ sql, me, membership: this.membership, copies: this.copies },
       onDoubt: (id) => this.#doubt(id),
-      resumeMs: options.resumeMs,
+      ...{ resumeMs: options.resumeMs, step: options.step },
     });
     this.locations = new Locations({ sql, membership: this.membership, store });
     this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
@@ -106,6 +107,10 @@ export class Cluster {
     this.changes = new RemoteChanges({ sql, host: me.name, log });
     const ticks = () => clock.ticks();
     this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
+  }
+
+  get step(): ClusterStep | undefined {
+    return this.#options.step;
   }
 
   get host(): string {

@@ -14,7 +14,13 @@ export interface CopiesOptions {
   host: { name: string; epoch: number };
   clock: Clock;
   log: Log;
+  step?: ClusterStep | undefined;
 }
+
+/** Called when PostgreSQL has committed, and nothing of it is written here yet: fault tests end the daemon there. */
+export type ClusterStep = (
+  name: "create.decided" | "destroy.decided" | "rename.decided" | "capture.decided" | "key.decided" | "status.copied",
+) => void;
 
 /** Changes of this time share a statement. */
 const gatherMs = 50;
@@ -92,7 +98,7 @@ export class Copies {
   }
 
   async #flushAll(): Promise<void> {
-    const { sql, host, log } = this.#options;
+    const { sql, host, log, step } = this.#options;
     let pauseMs = gatherMs;
     while (this.#marked.size > 0) {
       const batch = this.#take();
@@ -101,6 +107,7 @@ export class Copies {
           await sql.call("copy_status", [jsonOf(batch.rows), host.name], {
             what: "copy the status of capsules",
           });
+        step?.("status.copied");
       } catch (error) {
         if (!sql.isAway)
           log.error({ err: error }, "the status of capsules could not be copied; it will be tried again");

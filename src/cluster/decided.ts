@@ -9,7 +9,7 @@ import {
 } from "../capsules/ownership.ts";
 import type { Capsule } from "../capsules/store.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Copies } from "./copies.ts";
+import type { ClusterStep, Copies } from "./copies.ts";
 import { Refusal, Unanswered } from "./failures.ts";
 import type { Me, Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
@@ -24,6 +24,7 @@ export interface DecidedOptions {
   onDoubt: (id: string) => void;
   /** How long a resume waits for its decision; default 250 ms. */
   resumeMs?: number | undefined;
+  step?: ClusterStep | undefined;
 }
 
 /** Nothing is released yet, so no capsule is acquired: each has the epoch of its create. */
@@ -31,6 +32,8 @@ const epoch = 1;
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
 const defaultResumeMs = 250;
 const askAgainMs = 1_000;
+/** Status copies that overtake one question. */
+const overtakenMax = 10;
 
 export class DecidedByDatabase implements Ownership {
   readonly #options: DecidedOptions;
@@ -58,6 +61,7 @@ export class DecidedByDatabase implements Ownership {
     try {
       const values = [jsonOf(columnsOf(row)), me.name, me.epoch, copies.next(), kept];
       await this.#settledBy(row.id, sql.call("create_capsule", values, { what: "create a capsule" }));
+      this.#options.step?.("create.decided");
     } catch (error) {
       throw keyed === undefined ? error : sameKey(error, keyed);
     } finally {
@@ -70,8 +74,10 @@ export class DecidedByDatabase implements Ownership {
   async admitResume(row: Capsule): Promise<void> {
     const { sql, me, copies, resumeMs = defaultResumeMs } = this.#options;
     const intent = row.status === "paused" ? "resume" : "start";
-    const values = [row.id, epoch, me.name, me.epoch, intent, copies.next()];
-    const asked = sql.call("admit_resume", values, { what: `${intent} a capsule` }).catch((error: unknown) => {
+    const ask = (copy: number) =>
+      sql.call("admit_resume", [row.id, epoch, me.name, me.epoch, intent, copy], { what: `${intent} a capsule` });
+    let isAwaited = true;
+    const asked = this.#numbered(ask, () => isAwaited).catch((error: unknown) => {
       if (!(error instanceof Unanswered)) throw error;
     });
     const { promise: late, resolve } = Promise.withResolvers<void>();
@@ -80,6 +86,7 @@ export class DecidedByDatabase implements Ownership {
       await Promise.race([asked, late]);
     } finally {
       clearTimeout(timer);
+      isAwaited = false;
       asked.catch(() => {}); // a refusal that came late
       copies.mark(row.id); // as it is after the decision, whichever it was
     }
@@ -90,6 +97,7 @@ export class DecidedByDatabase implements Ownership {
     try {
       const values = [row.id, epoch, me.name];
       await this.#settledBy(row.id, sql.call("delete_capsule", values, { what: `destroy capsule ${row.id}` }));
+      this.#options.step?.("destroy.decided");
     } catch (error) {
       if (error instanceof Refusal && error.raised === "CP003") return; // it is nobody's: nothing is to be decided
       throw error;
@@ -113,6 +121,7 @@ export class DecidedByDatabase implements Ownership {
     const ask = () => sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` });
     try {
       await this.#untilAnswered(row.id, ask);
+      this.#options.step?.("capture.decided");
     } finally {
       this.inDoubt.delete(row.id);
       setImmediate(() => this.capturing.delete(storage));
@@ -148,9 +157,24 @@ export class DecidedByDatabase implements Ownership {
   }
 
   async rename(row: Capsule, name: string | null): Promise<void> {
-    const { sql, me, copies } = this.#options;
-    const values = [row.id, epoch, me.name, name, copies.next()];
-    await this.#settledBy(row.id, sql.call("rename_capsule", values, { what: `rename capsule ${row.id}` }));
+    const { sql, me } = this.#options;
+    const ask = (copy: number) =>
+      sql.call("rename_capsule", [row.id, epoch, me.name, name, copy], { what: `rename capsule ${row.id}` });
+    await this.#settledBy(row.id, this.#numbered(ask));
+    this.#options.step?.("rename.decided");
+  }
+
+  /** Asks again when a status copy with a later number, on another connection, has come before the question. */
+  async #numbered(ask: (copy: number) => Promise<unknown>, isAwaited = () => true): Promise<void> {
+    for (let left = overtakenMax; ; left--) {
+      try {
+        await ask(this.#options.copies.next());
+        return;
+      } catch (error) {
+        const isOvertaken = error instanceof Refusal && error.raised === "CP009";
+        if (!isOvertaken || left === 0 || !isAwaited()) throw error;
+      }
+    }
   }
 
   async #settledBy(id: string, asked: Promise<unknown>): Promise<void> {

@@ -19,6 +19,9 @@ const codes: Readonly<Record<string, ErrorCode>> = {
   CP015: "conflict",
 };
 
+/** A create's template was replaced or deleted. */
+export const retired = "CP005";
+
 /** The refusal of a function of the database, with the code that it raised. Nothing was changed. */
 export class Refusal extends CapsuleError {
   readonly raised: string;

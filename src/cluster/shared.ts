@@ -20,6 +20,7 @@ export async function findTemplate(
   teamId: string,
   name: string,
 ): Promise<{ storage: string; host: string } | undefined> {
+  if (name.includes("\0")) return undefined; // PostgreSQL has no such text
   const [row] = await sql.query<{ storage: string; host: string }>(
     "SELECT storage, made_on AS host FROM templates WHERE team_id = $1 AND name = $2 AND retired_at IS NULL",
     [teamId, name],

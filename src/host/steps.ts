@@ -39,11 +39,22 @@ export const steps = [
   "template.retired",
 ] as const;
 
+/** On a host of a cluster: PostgreSQL has committed a decision, or the copy of a row, and nothing of that is written here yet. */
+export const clusterSteps = [
+  "create.decided",
+  "destroy.decided",
+  "rename.decided",
+  "capture.decided",
+  "key.decided",
+  "status.copied",
+] as const;
+
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
+export type ClusterStepName = (typeof clusterSteps)[number];
 
 /** Kills this process with SIGKILL at the step `at`; with "NAME/stop" it stops itself with SIGSTOP when it first gets there. */
-export function stepWithFault(at: string): Step {
+export function stepWithFault(at: string): (name: StepName | ClusterStepName) => void {
   const [name, how] = at.split("/");
   let signal: "SIGKILL" | "SIGSTOP" | undefined = how === "stop" ? "SIGSTOP" : "SIGKILL";
   return (step) => {

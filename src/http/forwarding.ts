@@ -17,6 +17,8 @@ export interface Caller {
   /** The address of the client's connection, which a proxy in front may have made. */
   remote: string;
   requestId: string;
+  /** Where the client has sent the request, for URLs in its answer; undefined: only the request's own head tells. */
+  origin?: { protocol: string; host: string } | undefined;
 }
 
 /** A request that another host has passed on. */

@@ -5,9 +5,13 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Authentication } from "./access/authentication.ts";
 import { leaveOut, takeIn } from "./audit-trail.ts";
-import type { Forwarding } from "./forwarding.ts";
+import type { Caller, Forwarding } from "./forwarding.ts";
+import { hostOf } from "./origin.ts";
 import type { Upgrade } from "./ports/port-visit.ts";
 import type { App } from "./route.ts";
+
+/** A name of DNS, and a port. */
+const hostMaxLength = 260;
 
 /** Requests that ask for an upgrade. */
 export type Upgrades = WeakMap<object, Upgrade>;
@@ -46,6 +50,7 @@ export function passOnOf(
     caller: {
       ...{ identity: known, address: request.ip, remote: request.raw.socket.remoteAddress ?? "" },
       requestId: request.id,
+      origin: originFor(request),
     },
     team: identity?.teamId ?? key,
     admitLookup: () => authentication.admitAnonymous(request),
@@ -61,6 +66,12 @@ export function passOnOf(
       if (!isAnswered) answerHere();
     }, answerHere);
   };
+}
+
+/** undefined: a host that is longer than any name, which stays in the head alone. */
+function originFor(request: FastifyRequest): Caller["origin"] {
+  const host = hostOf(request);
+  return host.length > hostMaxLength ? undefined : { protocol: request.protocol, host };
 }
 
 /** For routes whose body names the capsule. It is sent as it was understood here. Call before the routes are declared. */
@@ -80,11 +91,15 @@ export function passOnByBody(app: App, passingOn: PassingOn): void {
   });
 }
 
-/** Gives requests that other hosts have passed on the address of their client. Call before all hooks that read it. */
+/**
+ * Gives requests that other hosts have passed on the address of their client, and the one that it has sent them to. Call before all hooks
+ * that read them.
+ */
 export function nameCallers(app: App, forwarding: Forwarding): void {
   app.addHook("onRequest", (request, _reply, done) => {
     const caller = forwarding.callerOf(request.raw);
     if (caller !== undefined) Object.defineProperty(request, "ip", { value: caller.address });
+    for (const [name, value] of Object.entries(caller?.origin ?? {})) Object.defineProperty(request, name, { value });
     done();
   });
 }

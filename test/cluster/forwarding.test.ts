@@ -86,6 +86,16 @@ test("without the database a host passes on what its map knows, and nothing else
   assert.deepEqual([status, json.error.code, headers["retry-after"]], [503, "unavailable", "5"]);
 });
 
+test("a URL in an answer has the address that the client has asked", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const path = `/v1/capsules/${await created(a)}/files/url`;
+  for (const host of [a, b]) {
+    const { json } = await host.call("POST", path, { path: "/root/file" }, { host: "api.example.org:8443" });
+    assert.match(json.url, /^http:\/\/api\.example\.org:8443\/v1\//);
+  }
+});
+
 test("a ticket of one host opens a socket at the other one", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b } = cluster;

@@ -160,7 +160,7 @@ test("a template is the cluster's, used where it was made, and deleted at any ho
   assert.equal((await b.call("GET", `/v1/capsules/${other}`)).json.status, "running");
   assert.equal((await b.call("DELETE", "/v1/snapshots/tools")).status, 204);
   assert.deepEqual([await names(a), await names(b)], [[], []]);
-  assert.equal((await a.call("POST", "/v1/capsules", { template: "tools" })).json.error.code, "conflict");
+  assert.equal((await a.call("POST", "/v1/capsules", { template: "tools" })).json.error.code, "not_found");
   assert.equal((await a.call("POST", `/v1/capsules/${paused}/resume`)).json.error.code, "conflict");
   await a.second();
   assert.equal((await a.call("POST", "/v1/capsules", { template: "tools" })).json.error.code, "not_found");

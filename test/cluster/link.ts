@@ -1,30 +1,41 @@
-/** A way to the database that a test cuts: connections are forwarded, refused, or held without a byte. */
+/** A way to the database, or to a port, that a test cuts: connections are forwarded, refused, or held without a byte. */
 
 import type { AddressInfo } from "node:net";
 import { createConnection, createServer, type Socket } from "node:net";
 import type { PostgresServer } from "./postgres-server.ts";
 
 export class Link implements AsyncDisposable {
-  readonly #server = createServer((socket) => this.#connected(socket));
-  readonly #to: string;
+  readonly #server = createServer({ allowHalfOpen: true }, (socket) => this.#connected(socket));
+  readonly #to: { path: string } | { host: string; port: number };
   readonly #sockets = new Set<Socket>();
   /** `held`: what is sent goes nowhere, as in a network that drops packets. */
   #state: "open" | "cut" | "held" = "open";
 
-  private constructor(to: string) {
+  private constructor(to: { path: string } | { host: string; port: number }) {
     this.#to = to;
   }
 
-  static async to(server: PostgresServer): Promise<Link> {
-    const link = new Link(server.socket);
+  static to(server: PostgresServer): Promise<Link> {
+    return Link.#listening({ path: server.socket });
+  }
+
+  static toPort(port: number): Promise<Link> {
+    return Link.#listening({ host: "127.0.0.1", port });
+  }
+
+  static async #listening(to: { path: string } | { host: string; port: number }): Promise<Link> {
+    const link = new Link(to);
     await new Promise<void>((resolve) => link.#server.listen(0, "127.0.0.1", resolve));
     return link;
   }
 
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
   /** The same database by this way. */
   urlOf(url: string): string {
-    const { port } = this.#server.address() as AddressInfo;
-    return `postgres://capsule@127.0.0.1:${port}${new URL(url).pathname}`;
+    return `postgres://capsule@127.0.0.1:${this.port}${new URL(url).pathname}`;
   }
 
   /** Ends the connections that there are. */
@@ -53,13 +64,19 @@ export class Link implements AsyncDisposable {
       socket.destroy();
       return;
     }
-    const upstream = createConnection(this.#to);
+    const upstream = createConnection({ ...this.#to, allowHalfOpen: true });
     for (const [from, to] of [
       [socket, upstream],
       [upstream, socket],
     ] as const) {
       this.#sockets.add(from);
-      from.on("data", (bytes) => to.write(bytes));
+      from.on("data", (bytes) => {
+        if (!to.write(bytes)) from.pause();
+      });
+      to.on("drain", () => {
+        if (this.#state === "open") from.resume();
+      });
+      from.on("end", () => to.end());
       from.on("error", () => {});
       from.on("close", () => {
         this.#sockets.delete(from);

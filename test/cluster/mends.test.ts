@@ -74,6 +74,28 @@ test("an undone create leaves no answer to its Idempotency-Key", { skip }, async
   assert.deepEqual(await database.sql.query("SELECT key FROM idempotency", [], about), []);
 });
 
+test("a template's name that PostgreSQL cannot have is the name of no template", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a } = cluster;
+  const { status, json } = await a.call("DELETE", "/v1/snapshots/a%00");
+  assert.deepEqual([status, json.error.code], [404, "not_found"]);
+});
+
+test("a resume and a name that a status copy overtakes are decided all the same", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const id = await created(a);
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await a.copied();
+  const overtake = () =>
+    database.sql.query("UPDATE capsules SET copy = $1 WHERE id = $2", [a.cluster.copies.next() + 2, id], about);
+  await overtake();
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
+  await a.copied();
+  await overtake();
+  assert.equal((await a.call("PATCH", `/v1/capsules/${id}`, { name: "web" })).status, 200);
+});
+
 test("a request with a NUL in its path holds up no entry of the audit log", { skip }, async () => {
   await using cluster = await oneHost();
   const { a } = cluster;

@@ -10,18 +10,20 @@ export const callerHeader = "x-capsule-caller";
 /** A key's name has at most 100 characters, a team's 64. */
 export const callerMaxLength = 4_096;
 
-export function encodeCaller({ identity, address, remote, requestId }: Caller): string {
-  return Buffer.from(JSON.stringify({ identity, address, remote, requestId })).toString("base64url");
+export function encodeCaller({ identity, address, remote, requestId, origin }: Caller): string {
+  return Buffer.from(JSON.stringify({ identity, address, remote, requestId, origin })).toString("base64url");
 }
 
 /** undefined: it is none. */
 export function decodeCaller(header: string): Caller | undefined {
   if (header.length > callerMaxLength) return undefined;
   try {
-    const { identity, address, remote, requestId } = JSON.parse(Buffer.from(header, "base64url").toString());
+    const { identity, address, remote, requestId, origin } = JSON.parse(Buffer.from(header, "base64url").toString());
     if (![address, remote, requestId].every((each) => typeof each === "string")) return undefined;
     if (identity !== undefined && !isIdentity(identity)) return undefined;
-    return { identity, address, remote, requestId };
+    if (origin !== undefined && !isOrigin(origin)) return undefined;
+    const { protocol, host } = origin ?? {};
+    return { identity, address, remote, requestId, origin: origin && { protocol, host } };
   } catch {
     return undefined;
   }
@@ -31,6 +33,12 @@ function isIdentity(value: unknown): value is Identity {
   if (typeof value !== "object" || value === null) return false;
   const { teamId, keyId, keyName, team } = value as Record<string, unknown>;
   return [teamId, keyId, keyName, team].every((each) => typeof each === "string");
+}
+
+function isOrigin(value: unknown): value is NonNullable<Caller["origin"]> {
+  if (typeof value !== "object" || value === null) return false;
+  const { protocol, host } = value as Record<string, unknown>;
+  return (protocol === "http" || protocol === "https") && typeof host === "string";
 }
 
 /** Removes all lines of it; the value, where there was exactly one. */

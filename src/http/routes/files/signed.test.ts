@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Api, keys, type Reply } from "../../../../test/api.ts";
+import { originOf } from "../../origin.ts";
 import { dispositionOf } from "./signed.ts";
-import { originOf } from "./url.ts";
 
 let api: Api;
 let id: string;

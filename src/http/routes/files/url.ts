@@ -1,10 +1,9 @@
 /** Makes signed URLs of files; signed.ts answers them. */
-import type { FastifyRequest } from "fastify";
-import { CapsuleError } from "../../../wire/errors.ts";
 import { SignedUrl, UrlBody, urlDefaultSec } from "../../../wire/file-url.ts";
 import { CapsuleParams } from "../../../wire/schema.ts";
 import { addAuditDetails } from "../../audit-trail.ts";
 import { checkPath } from "../../guest-path.ts";
+import { originOf } from "../../origin.ts";
 import type { App } from "../../route.ts";
 import type { RouteContext, Section } from "../../section.ts";
 import { timestamp } from "../../timestamps.ts";
@@ -42,20 +41,4 @@ function register(app: App, { limits, signedUrls }: RouteContext): void {
       reply.header("cache-control", "no-store").send({ url, expires_at: timestamp(expiresAt) });
     },
   );
-}
-
-const hostPattern = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$/;
-
-/**
- * The address that the request came to: its Host header, behind a trusted proxy X-Forwarded-Host and X-Forwarded-Proto, and
- * without a header the socket's own address. Throws invalid_request.
- */
-export function originOf({ protocol, host, socket }: Pick<FastifyRequest, "protocol" | "host" | "socket">): string {
-  const { localAddress = "127.0.0.1", localPort } = socket;
-  const own = `${localAddress.includes(":") ? `[${localAddress}]` : localAddress}:${localPort}`;
-  const name = host || own;
-  if (!hostPattern.test(name)) {
-    throw new CapsuleError("invalid_request", "the Host header is no host and port, so the URL would lead nowhere");
-  }
-  return `${protocol === "https" ? "https" : "http"}://${name}`;
 }

@@ -1,0 +1,142 @@
+/**
+ * Real daemons that answer as one: each has VMs, a data folder and an address of its own, and all have the same port, as on machines of
+ * their own. Each one reaches PostgreSQL by a link that a test cuts, and is reached by the others through one.
+ */
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Client } from "../client.ts";
+import { lastingPort } from "../lasting-port.ts";
+import { Server, type ServerOptions } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
+import { Link } from "./link.ts";
+import { PostgresServer } from "./postgres-server.ts";
+
+export interface Daemon {
+  readonly name: string;
+  readonly server: Server;
+  /** Its way to PostgreSQL. */
+  readonly database: Link;
+  /** The way of the other hosts to it. */
+  readonly peers: Link;
+  /** Asks this host alone. */
+  readonly client: Client;
+}
+
+export const hostNames = ["one", "two", "three"] as const;
+
+export interface DaemonsOptions {
+  names?: readonly string[];
+  /** More of a host's environment; default: no VM is made ahead of time. */
+  envOf?: (name: string) => Record<string, string>;
+}
+
+const bare = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
+
+/** Logged by hosts whose way to the database is cut. */
+const awayErrors = [/"msg":"the cluster's database is away: /];
+
+export class Daemons implements AsyncDisposable {
+  readonly postgres: PostgresServer;
+  readonly #folder: string;
+  readonly #port: string;
+  readonly #hosts: Daemon[] = [];
+
+  static async start({ names = hostNames, envOf = () => bare }: DaemonsOptions = {}): Promise<Daemons> {
+    const folder = mkdtempSync(join(tmpdir(), "capsule-daemons-"));
+    chmodSync(folder, 0o755); // PostgreSQL has a user of its own
+    const postgres = await PostgresServer.startIn(join(folder, "postgres")).catch((error: unknown) => {
+      rmSync(folder, { recursive: true, force: true });
+      throw error;
+    });
+    const daemons = new Daemons(postgres, folder, await lastingPort());
+    try {
+      const url = postgres.newDatabase();
+      const add = (name: string, index: number) => daemons.#add(name, index, url, envOf(name));
+      await add(names[0]!, 0);
+      await Promise.all(names.slice(1).map((name, index) => add(name, index + 1)));
+      await daemons.known();
+    } catch (error) {
+      await daemons[Symbol.asyncDispose]();
+      throw error;
+    }
+    return daemons;
+  }
+
+  private constructor(postgres: PostgresServer, folder: string, port: string) {
+    this.postgres = postgres;
+    this.#folder = folder;
+    this.#port = port;
+  }
+
+  get hosts(): readonly Daemon[] {
+    return this.#hosts;
+  }
+
+  host(name: string): Daemon {
+    return this.#hosts.find((each) => each.name === name)!;
+  }
+
+  /** Starts a daemon, which was ended, with more of an environment. */
+  async start(name: string, env: Record<string, string> = {}): Promise<void> {
+    await this.host(name).server.start(env);
+  }
+
+  /** All links are open, and PostgreSQL runs. Resolves when every host sees every other one, and none counts itself as expired. */
+  async known(): Promise<void> {
+    for (const { database, peers } of this.#hosts) for (const link of [database, peers]) link.open();
+    for (const { name, server } of this.#hosts) {
+      await waitFor(`host ${name} to see the others`, async () => {
+        const listed = JSON.parse(await server.operate("admin", "hosts", "--json")) as { state: string }[];
+        return listed.length === this.#hosts.length && listed.every(({ state }) => state === "up");
+      });
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const failures: unknown[] = [];
+    for (const { server, client, database, peers } of this.#hosts) {
+      for (const link of [database, peers]) link.open();
+      client.close();
+      await server[Symbol.asyncDispose]().catch((error: unknown) => failures.push(error));
+      for (const link of [database, peers]) await link[Symbol.asyncDispose]();
+    }
+    await this.postgres.stop();
+    rmSync(this.#folder, { recursive: true, force: true });
+    if (failures.length > 0) throw failures[0];
+  }
+
+  async #add(name: string, index: number, url: string, env: Record<string, string>): Promise<void> {
+    const peerPort = await lastingPort();
+    const [database, peers] = [await Link.to(this.postgres), await Link.toPort(Number(peerPort))];
+    const own = {
+      ...{ CAPSULE_HOST: `127.0.0.${index + 1}`, CAPSULE_PORT: this.#port, CAPSULE_HOST_NAME: name },
+      ...{ CAPSULE_PEER_PORT: peerPort, CAPSULE_PEER_URL: `127.0.0.1:${peers.port}` },
+    };
+    const options: ServerOptions = {
+      ...{ env: { ...own, ...env }, errors: awayErrors },
+      prepare: async (server) => await this.#prepare(name, server, url, database),
+    };
+    const server = await Server.start(options).catch(async (error: unknown) => {
+      for (const link of [database, peers]) await link[Symbol.asyncDispose]();
+      throw error;
+    });
+    const client = await Client.connect(server.url, server.apiKey);
+    this.#hosts.push({ name, server, database, peers, client });
+  }
+
+  /** The first host makes the cluster of its folder. Each has a file of its own, with its way to the database. */
+  async #prepare(name: string, server: Server, url: string, database: Link): Promise<Record<string, string>> {
+    const [first] = this.#hosts;
+    const shared = join(this.#folder, "cluster.json");
+    const keyPath = join(server.dataDir, "api-key");
+    if (first === undefined) {
+      writeFileSync(keyPath, `${await server.createKey("default", "first")}\n`, { mode: 0o600 });
+      await server.operate("admin", "cluster", "init", "--postgres", url, "--file", shared);
+    } else writeFileSync(keyPath, `${first.server.apiKey}\n`, { mode: 0o600 });
+    const own = { ...JSON.parse(readFileSync(shared, "utf8")), postgres: database.urlOf(url) };
+    const file = join(this.#folder, `${name}.json`);
+    writeFileSync(file, JSON.stringify(own), { mode: 0o600 });
+    return { CAPSULE_CLUSTER: file };
+  }
+}
