@@ -125,12 +125,14 @@ describe("a gateway that is odd within the rules", () => {
   test("a gateway that begins anew gets a new HELLO, and every connection before it is reset", async () => {
     const { relay, dialler, bad } = await twoCapsules();
     await using _ = relay;
-    for (const hellos of [2, 3]) {
+    for (const _ of [1, 2]) {
+      await bad.peer.settled();
+      const { hellos } = bad.peer;
       await bad.peer.connected("9.9.9.9", 22);
       for (const _ of [1, 2]) bad.peer.begin();
-      await bad.peer.inStep(hellos);
+      await bad.peer.inStep(hellos + 1);
+      await bad.peer.settled(); // a busy relay repeats a HELLO
       await echoes(bad.peer);
-      assert.equal(bad.peer.hellos, hellos);
     }
     assert.deepEqual(dialler.ends, ["reset", "end", "reset", "end"]);
   });
