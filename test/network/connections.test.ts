@@ -1,22 +1,17 @@
 /** Connections of a guest's programs, through its gateway, to a relay that the test plays. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes, randomInt } from "node:crypto";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";
-import { type NetworkGuest, NetworkVms } from "./network-vm.ts";
+import type { NetworkGuest } from "./network-vm.ts";
+import { playRelay, printed, to } from "./played-relay.ts";
 import type { PeerStream, RelayPeer } from "./relay-peer.ts";
 
-let vms: NetworkVms;
 let guest: NetworkGuest;
 let relay: RelayPeer;
-
-before(async () => {
-  vms = await NetworkVms.open();
-  guest = await vms.start();
-  relay = await guest.relay();
+playRelay((...began) => {
+  [guest, relay] = began;
 });
-
-after(() => vms[Symbol.asyncDispose]());
 
 /** Connects, and prints the name of the error or "connected". */
 const attempt = `
@@ -27,13 +22,7 @@ try:
 except OSError as error:
   print(errno.errorcode[error.errno])`;
 
-async function attempted(address: string, port: number): Promise<string> {
-  const program = guest.python(attempt, address, String(port));
-  await program.exit();
-  return program.text("stdout").trim() + program.text("stderr");
-}
-
-const to = (port: number) => (request: PeerStream["request"]) => request.kind === "connect" && request.port === port;
+const attempted = (address: string, port: number) => printed(guest, attempt, address, String(port));
 
 /** Sends back what comes, and ends when the other side ends. */
 function echo(stream: PeerStream): void {

@@ -10,6 +10,7 @@ import { FrameType } from "../../src/agent/frames.ts";
 import type { Transcript } from "../fakes/transcript.ts";
 import { waitFor } from "../wait-for.ts";
 import { type NetworkGuest, NetworkVms } from "./network-vm.ts";
+import { to } from "./played-relay.ts";
 import type { PeerStream, RelayPeer } from "./relay-peer.ts";
 
 let vms: NetworkVms;
@@ -19,8 +20,6 @@ before(async () => {
 });
 
 after(() => vms[Symbol.asyncDispose]());
-
-const to = (port: number) => (request: PeerStream["request"]) => request.kind === "connect" && request.port === port;
 
 /** Connects, and writes to a file how its wait for a byte has ended. */
 const waiting = `

@@ -1,20 +1,15 @@
 /** Questions of a guest's programs to DNS, through its gateway, to a relay that the test plays. */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { type NetworkGuest, NetworkVms } from "./network-vm.ts";
+import { test } from "node:test";
+import type { NetworkGuest } from "./network-vm.ts";
+import { playRelay } from "./played-relay.ts";
 import type { Answer, RelayPeer } from "./relay-peer.ts";
 
-let vms: NetworkVms;
 let guest: NetworkGuest;
 let relay: RelayPeer;
-
-before(async () => {
-  vms = await NetworkVms.open();
-  guest = await vms.start();
-  relay = await guest.relay();
+playRelay((...began) => {
+  [guest, relay] = began;
 });
-
-after(() => vms[Symbol.asyncDispose]());
 
 const address = (last: number): Answer => ({ type: 1, ttl: 30, data: Uint8Array.of(203, 0, 113, last) });
 

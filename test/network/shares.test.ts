@@ -1,23 +1,18 @@
 /** Places of a guest's gateway for several users of the guest: none takes all of them. */
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";
-import { type NetworkGuest, NetworkVms } from "./network-vm.ts";
+import type { NetworkGuest } from "./network-vm.ts";
+import { playRelay, printed } from "./played-relay.ts";
 import type { PeerStream, RelayPeer } from "./relay-peer.ts";
 
 const [greedy, other, root] = ["1000", "1001", "0"];
 
-let vms: NetworkVms;
 let guest: NetworkGuest;
 let relay: RelayPeer;
-
-before(async () => {
-  vms = await NetworkVms.open();
-  guest = await vms.start();
-  relay = await guest.relay();
+playRelay((...began) => {
+  [guest, relay] = began;
 });
-
-after(() => vms[Symbol.asyncDispose]());
 
 const asUser = `
 import errno, os, resource, select, socket, struct, sys
@@ -69,12 +64,6 @@ s.connect(("192.0.0.1", 53))
 s.send(question(b"wanted"))
 print(s.recv(512)[3] & 15)`;
 
-async function printed(script: string, user: string): Promise<string> {
-  const program = guest.python(script, user);
-  await program.exit();
-  return program.text("stdout").trim() + program.text("stderr");
-}
-
 const requested = (kind: PeerStream["request"]["kind"]) =>
   [...relay.streams.values()].filter(({ request }) => request.kind === kind).length;
 
@@ -84,7 +73,7 @@ test("a user who connects without end leaves places to others and to root", asyn
   await program.until((it) => it.text("stdout").includes("32\n"));
   await waitFor("the others are asked for", () => requested("connect") === 768);
   relay.onRequest = (stream) => void stream.open();
-  for (const user of [other, root]) assert.equal(await printed(connect, user), "connected", user);
+  for (const user of [other, root]) assert.equal(await printed(guest, connect, user), "connected", user);
   await relay.hello();
   for (const stream of relay.streams.values()) stream.fail("denied");
 });
@@ -95,7 +84,7 @@ test("a user who asks without end leaves places to others and to root", async ()
   await program.until((it) => it.text("stdout").includes("16\n"));
   await waitFor("the others are asked", () => requested("resolve") === 48);
   relay.onRequest = (stream) => stream.answer(0, []);
-  for (const user of [other, root]) assert.equal(await printed(ask, user), "0", user);
+  for (const user of [other, root]) assert.equal(await printed(guest, ask, user), "0", user);
 });
 
 test("a connection to the resolver that asks nothing is reset, and not while its question is on its way", async () => {
@@ -114,7 +103,7 @@ s = socket.create_connection(("192.0.0.1", 53))
 s.sendall(b"\\0")
 try: print(s.recv(1))
 except ConnectionResetError: print("reset")`;
-  assert.equal(await printed(idle, root), "reset");
+  assert.equal(await printed(guest, idle, root), "reset");
   late.answer(0, []);
   await asking.exit();
   assert.equal(asking.text("stdout").trim(), "0", asking.text("stderr"));
