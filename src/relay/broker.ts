@@ -3,12 +3,15 @@
  * channel ends the process that reads it on bytes and descriptors that a hostile peer may write, so the server has none to the relay.
  * When it ends, the server ends the relay; when the server ends, it ends the relay itself.
  *
- *      node broker.ts COUNT PROGRAM [ARGUMENT…]     the program inherits the COUNT descriptors behind its channel
+ *      node broker.ts COUNT PROGRAM [ARGUMENT…] MARK     the program inherits the COUNT descriptors behind its channel
+ *
+ * Every process of the relay has the mark as its last argument, from the first on, so none is left of a jail that was not yet built.
  */
 import { spawn } from "node:child_process";
-import { closeSync, readFileSync } from "node:fs";
+import { closeSync } from "node:fs";
 import type { Socket } from "node:net";
 import { infoFdOfChild } from "../vmm/child.ts";
+import { killJailOf, killMarked } from "../vmm/jail/jail-leftovers.ts";
 import type { ToRelay } from "./messages.ts";
 import { readReply } from "./replies.ts";
 import { ReplyBudget } from "./reply-budget.ts";
@@ -64,30 +67,17 @@ process.once("disconnect", () => {
   setTimeout(end, endMs);
 });
 
-/** Ends this process and the relay: bubblewrap's child first, which would outlive bubblewrap. */
+/** Ends this process and the relay. A relay that was taken over can hide its arguments, and not that bubblewrap is its parent. */
 function end(): void {
-  const { pid } = relay;
-  for (const each of pid === undefined ? [] : [...childrenOf(pid), pid]) {
-    try {
-      process.kill(each, "SIGKILL");
-    } catch {} // it has ended
-  }
+  if (relay.pid !== undefined) killJailOf(relay.pid);
   exitWith(1);
 }
 
 /** Passes on the end of the relay's standard error, as text of a terminal that moves no cursor. */
 function exitWith(code: number): never {
+  killMarked(args.at(-1) ?? "");
   if (code !== 0) process.stderr.write(tail.toString("latin1").replace(/[^\n\x20-\x7e]/g, "?"));
   process.exit(code);
-}
-
-/** The children of a process, as its first thread started them. */
-function childrenOf(pid: number): number[] {
-  try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, "latin1").split(" ").map(Number).filter(Boolean);
-  } catch {
-    return []; // it has ended
-  }
 }
 
 /** Node reads a socket that it was sent, and `pause` lets it: what is read here would be missing in the relay. */

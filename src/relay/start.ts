@@ -1,5 +1,6 @@
 /** Starts the relay's program as a child of this process, in a jail where there is one. */
 import type { ChildProcess } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -45,17 +46,18 @@ export async function startRelay({
 }: RelayStart = {}): Promise<ChildProcess> {
   const argv = [process.execPath, `--max-old-space-size=${heapMaxMb}`, program];
   const through = isBrokered ? brokered : () => [];
-  if (jail !== undefined) return await jail.startChild(argv, await relayProfile(program), through);
+  if (jail !== undefined) return await jail.startChild([...argv, randomUUID()], await relayProfile(program), through);
   return isBrokered ? await startBrokered(argv) : spawnChild(argv).child;
 }
 
+/** The command line in front of the program's, which ends in a mark that no other one has. */
 function brokered(descriptors: number): string[] {
   return [process.execPath, `--max-old-space-size=${brokerHeapMaxMb}`, brokerProgram, String(descriptors)];
 }
 
 /** The same for any program, without a jail. */
 export async function startBrokered(argv: readonly string[]): Promise<ChildProcess> {
-  const { child } = spawnChild([...brokered(0), ...argv]);
+  const { child } = spawnChild([...brokered(0), ...argv, randomUUID()]);
   const told = once(child, "message");
   const ended = once(child, "exit");
   const [message] = await Promise.race([told, ended.then(() => [undefined])]);

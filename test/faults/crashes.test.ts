@@ -5,7 +5,10 @@
  * and a template are whole.
  */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { rmSync } from "node:fs";
+import type { Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
@@ -13,7 +16,7 @@ import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
 import { isLong } from "./faults-form.ts";
 import { assertMarked, mark } from "./marks.ts";
-import { type Fault, World } from "./world.ts";
+import { type Fault, unbuiltJails, World } from "./world.ts";
 
 /** The capsule can be used again with all its state, whatever state the crash left it in. */
 async function assertWhole(world: World, id: string): Promise<void> {
@@ -36,6 +39,18 @@ async function markedCapsule(world: World): Promise<TestCapsule> {
   const capsule = await world.client.capsule();
   await mark(capsule);
   return capsule;
+}
+
+/** A jail whose bubblewrap cannot tell which process it has started, and dies. */
+async function leaveUnbuilt(argv: string[]): Promise<void> {
+  const jail = ["bwrap", "--unshare-pid", "--as-pid-1", "--dev-bind", "/", "/", "--info-fd", "3", "--", ...argv];
+  const bwrap = spawn("sh", ["-c", 'read _ && exec "$@"', "sh", ...jail], {
+    stdio: ["pipe", "ignore", "ignore", "pipe"],
+  });
+  const ended = once(bwrap, "exit");
+  (bwrap.stdio[3] as Socket).destroy();
+  bwrap.stdin!.end("\n");
+  assert.deepEqual(await ended, [null, "SIGPIPE"]);
 }
 
 /** Kills the daemon, or all processes, at `step` while `act` runs, and starts the daemon again. */
@@ -316,6 +331,17 @@ describe("kills of the daemon", { concurrency: true }, () => {
       await world().restart("SIGKILL");
       assert.deepEqual(world().vms(), []);
       assert.equal((await world().capsule(id).view()).status, "error");
+      await world().assertNoResidue();
+    });
+
+    test("what bubblewrap has started for a VM, and not let begin before it died, is ended by the next start", async () => {
+      const { dataDir } = world().server;
+      await world().server.kill("SIGKILL");
+      const name = `guest=gone nonce=${"5".repeat(32)} dir=${join(dataDir, "capsules/gone")}`;
+      await leaveUnbuilt(["sleep", "100000", "-name", name]);
+      assert.equal(unbuiltJails(dataDir).length, 1);
+      await world().restart("SIGKILL");
+      assert.deepEqual(unbuiltJails(dataDir), []);
       await world().assertNoResidue();
     });
   });

@@ -154,6 +154,9 @@ export class World implements AsyncDisposable {
     assert.deepEqual(this.#ownVms(), []);
     for (const room of ["capsules", "templates"]) assert.deepEqual(this.folders(room), [], room);
     await this.#assertNoScratch();
+    for (const pid of unbuiltJails(this.server.dataDir)) {
+      await waitFor(`process ${pid}, of a jail that was not built, has ended`, () => hasEnded(pid));
+    }
   }
 
   /** The one of the hashes, which are made in the background, may be there for a moment. */
@@ -248,6 +251,25 @@ export class World implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#client?.close();
     await this.server[Symbol.asyncDispose]();
+  }
+}
+
+const relayProgram = join(import.meta.dirname, "../../src/relay/program.ts");
+
+/** Processes that bubblewrap has started for a VM of this folder or for a relay, and has not let begin before it died. */
+export function unbuiltJails(folder: string): number[] {
+  const started = [folder, relayProgram].flatMap(processesOf).filter(({ command }) => /^\S*bwrap /.test(command));
+  return started.map(({ pid }) => pid).filter(isOrphan);
+}
+
+/** Whether it is process 1 of a namespace, and its parent no bubblewrap. */
+function isOrphan(pid: number): boolean {
+  try {
+    const status = readFileSync(`/proc/${pid}/status`, "latin1");
+    const parent = /^PPid:\t(\d+)$/m.exec(status)?.[1];
+    return /^NSpid:.*\t1$/m.test(status) && readFileSync(`/proc/${parent}/comm`, "latin1") !== "bwrap\n";
+  } catch {
+    return false; // one of them has ended
   }
 }
 

@@ -14,7 +14,7 @@ export function playRelay(began: (guest: NetworkGuest, relay: RelayPeer) => void
   after(() => vms[Symbol.asyncDispose]());
 }
 
-/** What a program of Python has written, when it has ended. */
+/** The output of a program of Python, when it has ended. */
 export async function printed(guest: NetworkGuest, script: string, ...args: string[]): Promise<string> {
   const program = guest.python(script, ...args);
   await program.exit();

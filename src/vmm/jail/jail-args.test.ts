@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isSchedulerRecent } from "./jail.ts";
 import { type JailedStart, jailArgs } from "./jail-args.ts";
+import { isSchedulerRecent } from "./jail-tools.ts";
 
 const start: JailedStart = {
   profile: {
@@ -67,6 +67,11 @@ test("the control group is joined first; without a filter there is no --seccomp"
   const args = jailArgs({ ...start, join: ["/bin/sh", "-c", "x", "group"], filterFd: null });
   assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/chrt"]);
   assert.ok(!args.includes("--seccomp"));
+});
+
+test("of a program that is run to its end bubblewrap tells nobody", () => {
+  const args = jailArgs({ ...start, infoFd: null });
+  assert.deepEqual(args.join(" "), jailArgs(start).join(" ").replace(" --info-fd 5", ""));
 });
 
 test("before Linux 6.12 the program is not scheduled as a batch", () => {

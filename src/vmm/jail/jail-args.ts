@@ -74,8 +74,8 @@ export interface JailedStart {
   tools: Tools;
   /** Command prefix that joins the control group; empty without control groups. */
   join: string[];
-  /** Descriptor to which bubblewrap writes the program's pid. */
-  infoFd: number;
+  /** Descriptor to which bubblewrap writes the program's pid, and dies where nobody reads it; null: it writes none. */
+  infoFd: number | null;
   /** Descriptor that bubblewrap reads the system call filter from; null without a filter. */
   filterFd: number | null;
   /** The program, by its absolute path, and its arguments. */
@@ -104,7 +104,7 @@ export function jailArgs({ profile, user, tools, join, infoFd, filterFd, argv }:
     ["--cap-drop", "ALL"],
     // setpriv needs them to switch users, and drops them then.
     user === null ? [] : ["SETUID", "SETGID", "SETPCAP"].flatMap((name) => ["--cap-add", `CAP_${name}`]),
-    ["--info-fd", String(infoFd)],
+    infoFd === null ? [] : ["--info-fd", String(infoFd)],
     filterFd === null ? [] : ["--seccomp", String(filterFd)],
     // Parent folders that bubblewrap creates implicitly would have mode 0700.
     folders.flatMap((folder) => ["--dir", folder]),

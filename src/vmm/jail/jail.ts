@@ -12,17 +12,26 @@ import type { ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import type { Socket } from "node:net";
-import { release } from "node:os";
 import { CapsuleError, messageOf } from "../../wire/errors.ts";
 import { channelEnvironment, endChild, hasEnded, infoFdOfChild, spawnChild, standingFor } from "../child.ts";
-import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf, yieldToService } from "../process.ts";
+import {
+  endProcess,
+  type Inherited,
+  isAlive,
+  type Spawned,
+  spawnDetached,
+  startTicksOf,
+  yieldToService,
+} from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, cgroupRemedy } from "./cgroups.ts";
 import { closeInheritedFds } from "./inherited-fds.ts";
 import { type JailUser, jailArgs, type SandboxProfile, type Tools } from "./jail-args.ts";
 import { allowTraversal, chownFile, groupOf, share } from "./jail-files.ts";
+import { childrenOf, killJailOf } from "./jail-leftovers.ts";
+import { findTools } from "./jail-tools.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
-import { findProgram, programFilesOf } from "./program-files.ts";
+import { programFilesOf } from "./program-files.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 
 const startMs = 20_000;
@@ -55,6 +64,14 @@ export interface Jailed {
   stderrTail: Spawned["stderrTail"];
   /** Makes the process the owner of a file, so that it can open it through its hand-over folder. */
   chownToJail: (path: string) => Promise<void>;
+}
+
+interface Spawning {
+  argv: string[];
+  profile: SandboxProfile;
+  user: JailUser | null;
+  inherited?: Inherited[];
+  isTold: boolean;
 }
 
 export class Jail {
@@ -119,7 +136,7 @@ export class Jail {
   async start(argv: string[], profile: SandboxProfile, inherited: Inherited[] = []): Promise<Jailed> {
     const user = await this.#assignUser(profile);
     try {
-      const { spawned, process } = await this.#spawn(argv, profile, user, inherited);
+      const { spawned, process } = await this.#spawnTold(argv, profile, user, inherited);
       if (process === null) throw await failure(spawned, "the program ended before it ran");
       if (user !== null) this.#uids?.assign(user.uid, process);
       const chownToJail = async (path: string) => (user === null ? undefined : await chownFile(path, user.uid));
@@ -132,7 +149,7 @@ export class Jail {
 
   /**
    * Runs a program to its end. Resolves with the end of its standard error; throws with it when the program fails. When the signal
-   * fires the program is killed, and when it has ended the signal's reason is thrown.
+   * fires the program is killed, and when it has ended the signal's reason is thrown. It needs nothing of the service meanwhile.
    */
   async run(
     argv: string[],
@@ -142,8 +159,11 @@ export class Jail {
     signal?.throwIfAborted();
     const user = await this.#assignUser(profile);
     try {
-      const { spawned, process } = await this.#spawn(argv, profile, user, []);
-      const end = () => process === null || void endProcess(process).catch(() => {});
+      const spawned = this.#spawn({ argv, profile, user, isTold: false });
+      const { pid } = spawned.process;
+      for (const pipe of spawned.pipes) pipe.unref();
+      for (const child of childrenOf(pid)) yieldToService(child); // forked before this was done to bubblewrap
+      const end = () => isAlive(spawned.process) && killJailOf(pid);
       const timer = setTimeout(end, deadlineMs);
       signal?.addEventListener("abort", end, { once: true });
       if (signal?.aborted) end();
@@ -214,18 +234,10 @@ export class Jail {
   }
 
   /** The process is null when it has ended already. */
-  async #spawn(argv: string[], profile: SandboxProfile, user: JailUser | null, inherited: Inherited[]) {
-    const infoFd = 3 + inherited.length;
-    const filterFd = this.#filter === null ? null : infoFd + 1;
-    const withTools: SandboxProfile = { ...profile, readOnly: [...this.#toolFiles, ...profile.readOnly] };
-    const join = this.#cgroups?.make(randomUUID(), profile.limits) ?? [];
-    const command = jailArgs({ profile: withTools, user, tools: this.#tools, join, infoFd, filterFd, argv });
-    const pipes: Inherited[] = filterFd === null ? ["pipe"] : ["pipe", "pipe"];
-    const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
-    const [info, filter] = spawned.pipes;
+  async #spawnTold(argv: string[], profile: SandboxProfile, user: JailUser | null, inherited: Inherited[]) {
+    const spawned = this.#spawn({ argv, profile, user, inherited, isTold: true });
     try {
-      if (this.#filter !== null) filter?.end(this.#filter);
-      const pid = await readChildPid(info!);
+      const pid = await readChildPid(spawned.pipes.at(-1)!);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
       yieldToService(pid); // bubblewrap may have forked it before this was done to itself
       const startTicks = startTicksOf(pid);
@@ -233,6 +245,19 @@ export class Jail {
     } finally {
       for (const pipe of spawned.pipes) pipe.unref();
     }
+  }
+
+  /** Starts bubblewrap. Its last pipe tells the program's pid where that `isTold`. */
+  #spawn({ argv, profile, user, inherited = [], isTold }: Spawning): Spawned {
+    const filterFd = this.#filter === null ? null : 3 + inherited.length;
+    const infoFd = isTold ? 3 + inherited.length + (filterFd === null ? 0 : 1) : null;
+    const withTools: SandboxProfile = { ...profile, readOnly: [...this.#toolFiles, ...profile.readOnly] };
+    const join = this.#cgroups?.make(randomUUID(), profile.limits) ?? [];
+    const command = jailArgs({ profile: withTools, user, tools: this.#tools, join, infoFd, filterFd, argv });
+    const pipes = [filterFd, infoFd].flatMap((fd): Inherited[] => (fd === null ? [] : ["pipe"]));
+    const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
+    if (this.#filter !== null) spawned.pipes[0]?.end(this.#filter);
+    return spawned;
   }
 
   async #assignUser(profile: SandboxProfile): Promise<JailUser | null> {
@@ -270,37 +295,13 @@ export class Jail {
   }
 }
 
-function findTools(): Tools {
-  const find = (name: string, debianPackage: string) => {
-    const path = findProgram(name);
-    if (path !== undefined) return path;
-    const remedy = `run apt-get install ${debianPackage}, or set CAPSULE_JAIL=off to run hostile code without a jail`;
-    throw new CapsuleError("internal_error", `no jail can be built on this machine: ${name} is missing; ${remedy}`);
-  };
-  return {
-    bwrap: find("bwrap", "bubblewrap"),
-    chrt: isSchedulerRecent(release()) ? find("chrt", "util-linux") : null,
-    prlimit: find("prlimit", "util-linux"),
-    setpriv: find("setpriv", "util-linux"),
-    unshare: find("unshare", "util-linux"),
-  };
-}
-
-/**
- * True for Linux 6.12 and later. Older schedulers let a SCHED_BATCH task that wakes up wait for the end of the running
- * task's time slice, which delays every answer of a guest.
- */
-export function isSchedulerRecent(kernel: string): boolean {
-  const [major = 0, minor = 0] = kernel.split(/[.-]/).map(Number);
-  return major > 6 || (major === 6 && minor >= 12);
-}
-
 async function endJailed(process: VmProcess | undefined): Promise<void> {
   if (process !== undefined) await endProcess(process).catch(() => {});
 }
 
 /** Kills bubblewrap, and the program with it; the error quotes its standard error, or else `why`. */
 async function failure(spawned: Spawned, why: string): Promise<CapsuleError> {
+  if (isAlive(spawned.process)) killJailOf(spawned.process.pid);
   await endProcess(spawned.process);
   const stderr = await spawned.stderrTail();
   return new CapsuleError("agent_error", `A jail could not be built: ${stderr === "" ? why : stderr}`);
