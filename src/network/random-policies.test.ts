@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { mutations, randomOf } from "../../test/relay/mutations.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { decodePolicy, encodePolicy, parseNetwork } from "./policy.ts";
 
@@ -110,7 +111,7 @@ test("each policy is taken or refused as the model says, and is kept in one form
   );
 });
 
-test("any text and any JSON is taken or refused with a field, within the form that is kept", () => {
+test("any text and any JSON is taken or refused with a field, within the form that is kept", (t) => {
   const kept =
     /^(?:(?:\*\.)?(?=.{1,253}(?::|$))[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*|(?:\d{1,3}\.){3}\d{1,3}(?:\/\d{1,2})?)(?::[1-9]\d{0,4})?$/;
   const value = fc.oneof(
@@ -118,15 +119,27 @@ test("any text and any JSON is taken or refused with a field, within the form th
     fc.record({ allow: fc.array(fc.stringMatching(/^[a-z*.:/0-9x-]{0,12}$/), { maxLength: 3 }) }),
     fc.jsonValue(),
   );
-  fc.assert(
-    fc.property(value, (each) => {
-      try {
-        for (const text of parseNetwork(each, limits).allow) assert.match(text, kept);
-      } catch (error) {
-        if (!(error instanceof CapsuleError)) throw error;
-        assert.match(String(error.details?.field), /^network(?:\.[a-z_]+(?:\[\d\])?)?$/);
-      }
-    }),
-    { numRuns: 5_000 },
-  );
+  const check = (each: unknown) => {
+    try {
+      const { allow, deny } = parseNetwork(each, limits);
+      for (const text of [...allow, ...deny]) assert.match(text, kept);
+    } catch (error) {
+      if (!(error instanceof CapsuleError)) throw error;
+      assert.match(String(error.details?.field), /^network(?:\.[a-z_]+(?:\[\d\])?)?$/);
+    }
+  };
+  fc.assert(fc.property(value, check), { numRuns: 5_000 });
+
+  const { random, seed } = randomOf();
+  t.diagnostic(`seed ${seed}`);
+  const entries = [
+    "*.api.example:8443",
+    "8.8.8.0/24:53",
+    "xn--bcher-kva.example.",
+    "bücher.example",
+    "[::1]:80",
+    "0x7f.1",
+  ];
+  const bytes = entries.map((each) => Buffer.from(each));
+  for (const mutated of mutations(bytes, random)) check({ allow: [`${mutated}`], deny: [mutated.toString("latin1")] });
 });

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
+import { mutations, randomOf } from "../../test/relay/mutations.ts";
 import { encodeFrame, FrameParser, FrameType } from "../agent/frames.ts";
 import { decodeCount, decodeEmpty, decodeTotal, emptyRecord, endRecord, windowRecord } from "../agent/protocol.ts";
 import { ProtocolError, RecordWriter } from "../agent/records.ts";
@@ -95,4 +96,25 @@ describe("an OPEN that is malformed", () => {
   };
   for (const [name, record] of Object.entries(cases))
     test(name, () => assert.throws(() => decodeOpen(record.finish()), ProtocolError));
+});
+
+test("whatever the bytes, frames and their records are values within bounds, or a ProtocolError", (t) => {
+  const { random, seed } = randomOf();
+  t.diagnostic(`seed ${seed}`);
+  const check = (type: number, payload: Buffer) => {
+    if (type === WELCOME) assert.ok(decodeGatewayWelcome(payload, nonce).gateway.length <= 100);
+    if (type !== OPEN) return;
+    const asked = decodeOpen(payload);
+    if (asked.kind === "resolve") assert.ok(asked.name.length <= 1_000);
+    else assert.ok(asked.port >= 1 && asked.port <= 65_535 && asked.address < 2 ** 32);
+  };
+  const frames = [...golden].filter(([name]) => name in decoded).map(([, bytes]) => bytes);
+  for (const bytes of mutations(frames, random)) {
+    const parser = new FrameParser((type, _flags, _epoch, _stream, payload) => check(type, payload));
+    try {
+      parser.push(bytes);
+    } catch (error) {
+      assert.ok(error instanceof ProtocolError, `seed ${seed}, ${bytes.toString("hex")}: ${error}`);
+    }
+  }
 });

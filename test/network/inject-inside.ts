@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
@@ -14,6 +14,14 @@ const host = "host.capsule.internal";
 const secret = `s3cret-${crypto.randomUUID()}`;
 const repository = join(import.meta.dirname, "../..");
 const example = join(repository, "examples/api-without-key.ts");
+const sdk = join(repository, "src/sdk/sdk.ts");
+
+/** The program of the guide, for the API of the test. */
+function guideProgram(): string {
+  const guide = readFileSync(join(repository, "docs/guides/network.md"), "utf8");
+  const [, code = ""] = /^```ts no-run\n(.*?)^```$/ms.exec(guide) ?? [];
+  return code.replaceAll("api.openai.com", host).replace('"capsule-sdk"', JSON.stringify(sdk));
+}
 
 /** Arguments and variables of all processes but this one. */
 function processTexts(): string[] {
@@ -43,9 +51,14 @@ test("a capsule calls an API whose key is nowhere in it", { timeout: 900_000 }, 
   await using server = await Server.start({ env });
   const client = new Client({ url: server.url, apiKey: server.apiKey });
 
+  const service = { CAPSULE_URL: server.url, CAPSULE_API_KEY: server.apiKey };
   const asked = { API_URL: `https://${host}/v1/models`, API_KEY: secret };
-  const ran = exampleOutput({ ...asked, CAPSULE_URL: server.url, CAPSULE_API_KEY: server.apiKey });
+  const ran = outputOf(example, { ...service, ...asked });
   assert.match(await ran, /^200 models: one, two\n\nthe capsule does not have the key\n$/);
+  assert.deepEqual(seen.splice(0), [`Bearer ${secret}`]);
+  const program = join(dirname(server.dataDir), "agent.mts");
+  writeFileSync(program, guideProgram());
+  assert.equal(await outputOf(program, { ...service, OPENAI_API_KEY: secret }), "models: one, two\n");
   assert.deepEqual(seen.splice(0), [`Bearer ${secret}`]);
 
   const capsule = await client.create({
@@ -73,9 +86,9 @@ test("a capsule calls an API whose key is nowhere in it", { timeout: 900_000 }, 
   await capsule.destroy();
 });
 
-/** Standard output of the example, which must end well. */
-async function exampleOutput(env: Record<string, string>): Promise<string> {
-  const child = spawn(process.execPath, [example], {
+/** Standard output of the program, which must end well. */
+async function outputOf(program: string, env: Record<string, string>): Promise<string> {
+  const child = spawn(process.execPath, [program], {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "inherit"],
   });
