@@ -250,7 +250,10 @@ test("an interface that root removes comes back with the gateway", async () => {
   await relay.hello();
   assert.equal(await ended(guest, 1_000), reset);
   assert.equal(await connects(guest, 84), "connected");
-  assert.match(await guest.sh("ip -4 addr show dev eth0"), /192\.0\.0\.2\/29/);
+  const shown = await guest.sh("ip addr show dev eth0; ip route; cat /etc/resolv.conf");
+  for (const part of [" mtu 65520 ", " 192.0.0.2/29 ", "default via 192.0.0.1 ", "nameserver 192.0.0.1"])
+    assert.ok(shown.includes(part), `${part} is not in:\n${shown}`);
+  assert.ok(!shown.includes("inet6"), shown);
 });
 
 test("a FREEZE leaves the gateway running, and programs find it after the THAW", async () => {

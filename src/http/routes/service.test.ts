@@ -34,6 +34,13 @@ describe("GET /healthz", () => {
     assert.deepEqual([json.ready, json.creates, json.reasons], [false, false, ["the host's disk is full"]]);
   });
 
+  test("is 200 while the relay is down, and says so", async () => {
+    const api = new Api();
+    api.service.health.relay = "down";
+    const { status, json } = await api.call("GET", "/healthz", { key: null });
+    assert.deepEqual([status, json.ready, json.creates, json.network.relay], [200, true, true, "down"]);
+  });
+
   test("tells clients elsewhere, and those behind a proxy on this machine, no more than whether it is ready", async () => {
     const api = new Api();
     const elsewhere = { remoteAddress: "10.0.0.1" };
