@@ -3,6 +3,7 @@
  * runs as root of a network namespace (relay.test.ts).
  */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type Server } from "node:net";
@@ -103,6 +104,20 @@ describe("reserved ranges, under public", () => {
     const { peer } = await relay.attach({ egress: "public" });
     for (const [address, port] of addresses)
       assert.equal(await peer.connect(address, port), "denied: reserved", `${address}:${port}`);
+    assert.deepEqual(await arrivals(), nothing);
+  });
+
+  test("an address that this machine gets later is shut too, for as long as it has it", async () => {
+    const { peer } = await relay.attach({ egress: "public" });
+    const later = "7.6.5.4";
+    const change = (how: "add" | "del") => execFileSync("ip", ["address", how, `${later}/32`, "dev", "lo"]);
+    const closedPort = 8_081;
+    change("add");
+    await waitFor("it is shut", async () => (await peer.connect(later, closedPort)) === "denied: reserved");
+    assert.equal(await peer.connect(later, 8_080), "denied: reserved");
+    change("del");
+    execFileSync("ip", ["route", "add", "unreachable", `${later}/32`]);
+    await waitFor("it is open", async () => (await peer.connect(later, closedPort)) === "unreachable: unreachable");
     assert.deepEqual(await arrivals(), nothing);
   });
 

@@ -74,6 +74,34 @@ describe("an upgrade", () => {
     assert.match(server.heard[0]!, /^GET \/chat\?a HTTP\/1\.1\r\n/);
   });
 
+  test("goes where its Host says and nowhere else, and none in doubt", async () => {
+    const server = GuestServer.answering(api, id, 80, ok);
+    const socketOf = `/v1/capsules/${id}/pty`;
+    const answers = async (hosts: string[], target: string) => {
+      const socket = [
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        `Sec-WebSocket-Key: ${btoa("x".repeat(16))}`,
+      ];
+      const lines = [
+        `GET ${target} HTTP/1.1`,
+        ...hosts.map((each) => `Host: ${each}`),
+        `X-API-Key: ${keys.red}`,
+        ...socket,
+      ];
+      return parsed(await urls.exchange([...lines, "", ""].join("\r\n"))).status;
+    };
+    for (const hosts of [["localhost", host()], [host(), "localhost"], []])
+      assert.equal(await answers(hosts, socketOf), 400);
+    assert.equal(await answers(["localhost"], `http://${host()}/`), 400);
+    assert.equal(await answers([host()], `http://localhost${socketOf}`), 400);
+    assert.equal(await answers(["x.localhost"], socketOf), 404);
+    assert.equal(server.connections.length, 0);
+    assert.equal(await answers([host()], socketOf), 200);
+    assert.match(server.heard[0]!, /^GET \/v1\/capsules\/cl-[0-9a-z]+\/pty HTTP/, "the guest's server has it");
+  });
+
   test("passes on the end of each direction alone, and a reset", async () => {
     const { socket, guest } = await spliced();
     guest.removeAllListeners("end");

@@ -125,6 +125,7 @@ describe("PUT network", () => {
     const api = new Api();
     for (const status of ["running", "paused", "stopped", "error"] as const) {
       const id = await api.capsule(status);
+      await api.call("PATCH", `/v1/capsules/${id}`, { json: { auto_resume: true } }); // it is not resumed
       const before = (await api.call("GET", `/v1/capsules/${id}`)).json;
       const told: unknown[] = [];
       const off = api.service.capsules.onChange((_team, changed, view) => told.push([changed, view?.network.egress]));
