@@ -103,7 +103,7 @@ export class Names {
     if (name === "") return nothing(rcodes.noError);
     if (!namePattern.test(name)) return nothing(rcodes.refused);
     if (name === hostName && listsHost(rules(), operator())) return this.#own(type, hostAddress);
-    if (isOfNoResolver(name) || isReservedName(name, operator())) return nothing(rcodes.noSuchName);
+    if (isOfNoResolver(name) || isReservedName(name, operator())) return this.#failed(name, "no such name");
     if (mayAsk(rules(), name)) return undefined;
     note({ verdict: "denied", reason: "not listed", host: name });
     return nothing(rcodes.noSuchName);

@@ -370,11 +370,18 @@ describe("questions", () => {
     const ipv6 = ["1.0.d.f", "c.f", "0.8.e.f", "b.e.f", loopback].map((zone) => `${zone}.ip6.arpa`);
     const reverse = [...zones.map((zone) => `${zone}.in-addr.arpa`), ...ipv6];
     await using _ = relay;
-    const { peer } = await relay.attach({ egress: "public" });
+    const { peer, run } = await relay.attach({ egress: "public" });
     assert.deepEqual(await peer.addresses("localhost"), ["127.0.0.1"]);
+    assert.deepEqual(relay.recent(run), []);
     for (const name of ["router", "printer.local", "1.2.3.4", "host.capsule.internal", ...reverse])
       for (const type of name.endsWith("arpa") ? [2, 6, 12, 16] : [1])
         assert.equal((await peer.resolve(name, type)).rcode, 3, name);
+    const failed = relay.recent(run).map((line) => line.replace(/ ×\d+$/, ""));
+    const asked = ["router", "printer.local", "1.2.3.4", "host.capsule.internal", ...reverse];
+    assert.deepEqual(
+      failed,
+      asked.map((name) => `failed dns ${name}`),
+    );
     for (const name of ["a b.example", "a..example", `${"a".repeat(64)}.example`, "é.example", "a.example."])
       assert.equal((await peer.resolve(name)).rcode, 5, name);
     assert.equal((await peer.resolve("", 2)).rcode, 0);

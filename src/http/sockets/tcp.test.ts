@@ -145,6 +145,19 @@ describe("ports/{port}/tcp", () => {
     assert.equal((await refusal("80", "capk_none")).status, 401);
   });
 
+  test("a ticket for it opens it, once", async () => {
+    const server = new GuestServer(api, id, 80, () => {});
+    const path = `/v1/capsules/${id}/ports/80/tcp`;
+    const { json } = await api.call("POST", "/v1/ws-tickets", { json: { path } });
+    const by = () => new WebSocket(`ws://127.0.0.1:${port}${path}?ticket=${json.ticket}`).on("error", () => {});
+    const socket = by();
+    await within("it is open", once(socket, "open"));
+    const [, response] = (await within("the refusal", once(by(), "unexpected-response"))) as [unknown, IncomingMessage];
+    assert.equal(response.resume().statusCode, 401);
+    assert.equal(server.connections.length, 1);
+    socket.close();
+  });
+
   test("neither a token nor a public port opens it", async () => {
     api.agent(id).servers.set(80, () => assert.fail("it was dialled"));
     const urls = new PortUrls(api);
