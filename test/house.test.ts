@@ -42,6 +42,7 @@ const keptTo: Record<string, string[]> = {
   fastify: ["http"],
   ws: ["http", "cli"],
   pg: ["cluster"],
+  s3mini: ["bucket"],
 };
 
 const forbiddenWords = /(manager|helper|util|utils|common|misc)/;

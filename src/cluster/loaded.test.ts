@@ -20,7 +20,7 @@ function modulesOf(file: string): string[] {
   return JSON.parse(stdout);
 }
 
-const ofCluster = (url: string) => /\/src\/(cluster|http\/forwarding)\/|\/node_modules\/pg\//.test(url);
+const ofCluster = (url: string) => /\/src\/(cluster|bucket|http\/forwarding)\/|\/node_modules\/(pg|s3mini)\//.test(url);
 
 test("the daemon of a host alone loads no module of the cluster", () => {
   const loaded = modulesOf("daemon.ts");
@@ -30,4 +30,11 @@ test("the daemon of a host alone loads no module of the cluster", () => {
   );
   assert.deepEqual(loaded.filter(ofCluster), []);
   assert.ok(modulesOf("cluster/peer-server.ts").some(ofCluster));
+});
+
+test("the package of S3 is loaded with a bucket, and not before", () => {
+  const isS3 = (url: string) => /\/node_modules\/s3mini\//.test(url);
+  for (const file of ["operator/cluster.ts", "cluster/cluster-file.ts", "joined.ts", "bucket/access.ts"])
+    assert.deepEqual(modulesOf(file).filter(isS3), [], file);
+  assert.ok(modulesOf("bucket/s3-objects.ts").some(isS3));
 });

@@ -7,12 +7,24 @@ import { dirname, join, relative, resolve } from "node:path";
 import { root } from "./groups.ts";
 
 /** `./dev` knows each: packages of Debian, and builds. */
-export type Need = "agent" | "cc" | "chromium" | "clients" | "image" | "machine" | "postgres" | "rust" | "tmux" | "vm";
+export type Need =
+  | "agent"
+  | "cc"
+  | "ceph"
+  | "chromium"
+  | "clients"
+  | "image"
+  | "machine"
+  | "postgres"
+  | "rust"
+  | "tmux"
+  | "vm";
 
 /** Paths from the root, and texts of files, that tell a need. */
 const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
   { need: "agent", path: /^test\/agent-process\.ts$/ },
   { need: "cc", text: /execFileSync\("cc"/ },
+  { need: "ceph", path: /^test\/cluster\/ceph-server\.ts$/ },
   { need: "chromium", path: /^test\/browser\// },
   { need: "clients", path: /^test\/clients\// },
   { need: "image", path: /^test\/(server|machine\/machine|operations\/bare-root|network\/network-vm)\.ts$/ },

@@ -51,7 +51,7 @@ test("what a test needs is found in it and in what it imports", () => {
   assert.deepEqual(needs("conformance"), ["image", "vm"]);
   assert.deepEqual(needs("browser"), ["chromium", "image", "vm"]);
   assert.deepEqual(needs("network"), ["image", "vm"]);
-  assert.deepEqual(needs("cluster"), ["image", "postgres", "vm"]);
+  assert.deepEqual(needs("cluster"), ["ceph", "image", "postgres", "vm"]);
   assert.deepEqual(needs("terminal"), ["image", "tmux", "vm"]);
   assert.ok(needs("clients").includes("clients"));
   assert.deepEqual(needs("kvm"), ["image", "machine"]);
