@@ -194,7 +194,7 @@ function keyColumns(teamId: string, { route, key, bodyHash, status, answer, keep
 /** Another host was faster with the same request: its answer is there when the request is repeated. */
 function sameKey(error: unknown, { bodyHash }: KeyedAnswer): unknown {
   if (!(error instanceof Refusal) || error.raised !== "CP007") return error;
-  if (error.details?.body_hash !== bodyHash)
+  if (error.about.body_hash !== bodyHash)
     return new CapsuleError("conflict", "the Idempotency-Key was used with another body; use a new key");
   const message = "a request with the same Idempotency-Key was answered by another host meanwhile; repeat it";
   return new CapsuleError("unavailable", message, { retryAfterSec: 1 });

@@ -22,14 +22,38 @@ const codes: Readonly<Record<string, ErrorCode>> = {
 /** A create's template was replaced or deleted. */
 export const retired = "CP005";
 
+/** Fields of a refusal that clients are told. */
+const told = ["quota", "used", "limit", "template"];
+
 /** The refusal of a function of the database, with the code that it raised. Nothing was changed. */
 export class Refusal extends CapsuleError {
   readonly raised: string;
+  /** All that the function has said about it, for this program alone. */
+  readonly about: Readonly<Record<string, unknown>>;
 
-  constructor(raised: string, code: ErrorCode, message: string, details: Record<string, unknown>) {
+  constructor(raised: string, code: ErrorCode, message: string, about: Record<string, unknown>) {
+    const details = Object.fromEntries(Object.entries(about).filter(([name]) => told.includes(name)));
     super(code, message, Object.keys(details).length === 0 ? {} : { details });
     this.name = "Refusal";
     this.raised = raised;
+    this.about = about;
+    Object.defineProperty(this, "about", { enumerable: false }); // a log prints it not
+  }
+}
+
+/**
+ * An error of PostgreSQL without the values that its DETAIL, HINT and CONTEXT, and its messages about data (class 22), may have: those are
+ * clients'. The code, and the names in the message, say what was wrong.
+ */
+class DatabaseError extends Error {
+  readonly code: string;
+  readonly severity: string;
+
+  constructor({ code, severity, message }: { code: string; severity: string; message: string }) {
+    super(code.startsWith("22") ? `PostgreSQL has refused a value (${code})` : `PostgreSQL: ${message} (${code})`);
+    this.name = "DatabaseError";
+    this.code = code;
+    this.severity = severity;
   }
 }
 
@@ -46,7 +70,7 @@ export class Unanswered extends CapsuleError {
 }
 
 /** An answer of the server, as opposed to a lost connection. Classes 08, 53 and 57: the server is ending or full; 40, 55: a lock. */
-export function isAnswer(error: unknown): error is Error & { code: string; detail?: string } {
+export function isAnswer(error: unknown): error is Error & { code: string } {
   const { code, severity } = error as { code?: unknown; severity?: unknown };
   return typeof code === "string" && typeof severity === "string" && !/^(08|40|53|55|57)/.test(code);
 }
@@ -57,10 +81,13 @@ export function isUsable(error: unknown): boolean {
   return typeof code === "string" && severity === "ERROR" && !/^(08|57)/.test(code);
 }
 
-/** The refusal that the database raised; any other error as it is. */
-export function refusalOf(error: Error & { code: string; detail?: string }): Error {
-  const code = codes[error.code];
-  return code === undefined ? error : new Refusal(error.code, code, error.message, detailsOf(error.detail));
+/** The refusal that the database raised; any other error of it without values; and what is none of its as it is. */
+export function withoutValues(error: unknown): unknown {
+  const { code, severity, detail } = error as { code?: unknown; severity?: unknown; detail?: string };
+  if (!(error instanceof Error) || typeof code !== "string" || typeof severity !== "string") return error;
+  const own = codes[code];
+  if (own === undefined) return new DatabaseError({ code, severity, message: error.message });
+  return new Refusal(code, own, error.message, detailsOf(detail));
 }
 
 function detailsOf(text: string | undefined): Record<string, unknown> {

@@ -3,7 +3,7 @@
  * session. A statement without an answer ends its connection and is sent again with the same arguments, until its time is over.
  */
 import type { Client, Pool, PoolClient, PoolConfig, QueryResultRow } from "pg";
-import { isAnswer, isUsable, refusalOf, Unanswered } from "./failures.ts";
+import { isAnswer, isUsable, Unanswered, withoutValues } from "./failures.ts";
 
 export interface StatementOptions {
   /** Completes "cannot …" in the error. */
@@ -87,11 +87,11 @@ export class Postgres {
       } catch (error) {
         if (isAnswer(error)) {
           this.#isAway = false;
-          throw refusalOf(error);
+          throw withoutValues(error);
         }
         this.#isAway = !isUsable(error);
         mayHaveRun ||= isSent && !isUsable(error);
-        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, error, mayHaveRun);
+        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, withoutValues(error), mayHaveRun);
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
     }
@@ -119,7 +119,7 @@ export class Postgres {
         this.#beating = undefined;
         this.#isAway = true;
       }
-      throw isAnswer(error) ? refusalOf(error) : new Unanswered("reach the other hosts", error);
+      throw isAnswer(error) ? withoutValues(error) : new Unanswered("reach the other hosts", withoutValues(error));
     }
   }
 
@@ -134,7 +134,7 @@ export class Postgres {
       return result;
     } catch (error) {
       client.release(true); // which rolls back
-      throw error;
+      throw withoutValues(error);
     }
   }
 
