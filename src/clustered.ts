@@ -35,6 +35,7 @@ export async function startCluster(cluster: Cluster, service: Service): Promise<
   await cluster.start({
     ...{ decisions, captures },
     end: (row) => transitions.destroy(store.beginDestroy(row)),
+    stop: (id, reason) => transitions.endVm(id, reason),
     rename: (row, name) => void store.set(row, settingsAfter(row, { name }, Date.now())),
     viewOf: (row) => viewOf(row, activity.lastOf(row.id)),
     onTeamDeleted: (team) => teams.forget(team),

@@ -50,6 +50,7 @@ export interface ClusterService {
   decisions: Decisions;
   captures: Captures;
   end: (row: Capsule) => Promise<void>;
+  stop: (id: string, reason: string) => boolean;
   rename: (row: Capsule, name: string | null) => void;
   viewOf: (row: Capsule) => CapsuleView;
   onTeamDeleted: (team: TeamRow) => boolean;
@@ -57,6 +58,14 @@ export interface ClusterService {
   /** Keys may have ended. */
   onKeys: () => void;
   room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
+}
+
+export interface ClusterReport {
+  isDatabaseUp: boolean;
+  /** Age of the oldest change that PostgreSQL does not show yet. */
+  copyLagSec: number;
+  /** Capsules and templates about which this host and the cluster disagree. */
+  contradictions: number;
 }
 
 const settleMs = 60_000;
@@ -130,12 +139,21 @@ export class Cluster {
     return this.membership.isExpired ? ["the cluster's database is away"] : [];
   }
 
+  /** For the metrics of this host. */
+  report(): ClusterReport {
+    return {
+      isDatabaseUp: !this.membership.isExpired,
+      copyLagSec: this.copies.lagMs / 1_000,
+      contradictions: this.#parts?.settling.contradictions ?? 0,
+    };
+  }
+
   /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
   async start(service: ClusterService): Promise<void> {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
-    const { decisions, captures, end, rename, viewOf, onTeamDeleted, onRetired, onKeys, room } = service;
+    const { decisions, captures, end, stop, rename, viewOf, onTeamDeleted, onRetired, onKeys, room } = service;
     const settling = new Settling({
-      ...{ sql, me, store, decisions, captures, end, rename, log, decided: this.decided },
+      ...{ sql, me, store, decisions, captures, end, stop, rename, log, decided: this.decided },
       templates: rows.templates,
     });
     for (const id of this.#doubts) settling.doubt(id);

@@ -91,7 +91,8 @@ export class Postgres {
         }
         this.#isAway = !isUsable(error);
         mayHaveRun ||= isSent && !isUsable(error);
-        if (this.#isClosed || ticks() + pauseMs >= deadline) throw new Unanswered(options.what, withoutValues(error), mayHaveRun);
+        if (this.#isClosed || ticks() + pauseMs >= deadline)
+          throw new Unanswered(options.what, withoutValues(error), mayHaveRun);
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
     }

@@ -21,6 +21,8 @@ export interface SettlingOptions {
   decided: Pick<DecidedByDatabase, "creating" | "capturing">;
   /** Ends a capsule that exists nowhere else any longer. */
   end: (row: Capsule) => Promise<void>;
+  /** Ends the VM of a capsule, whose files stay. False: it has none. */
+  stop: (id: string, reason: string) => boolean;
   /** Gives a capsule the name that was decided. */
   rename: (row: Capsule, name: string | null) => void;
   templates: Pick<TemplateRows, "all" | "isNoted">;
@@ -51,6 +53,7 @@ export class Settling {
   readonly #options: SettlingOptions;
   readonly #doubts = new Set<string>();
   #passing: Promise<Findings | undefined> | undefined;
+  #contradictions = 0;
 
   constructor(options: SettlingOptions) {
     this.#options = options;
@@ -59,6 +62,11 @@ export class Settling {
   /** The outcome of what was asked about this capsule is not known. */
   doubt(id: string): void {
     this.#doubts.add(id);
+  }
+
+  /** The number of them in the last comparison of all capsules, or more if a later one of some found more. */
+  get contradictions(): number {
+    return this.#contradictions;
   }
 
   get hasDoubts(): boolean {
@@ -91,6 +99,8 @@ export class Settling {
         log.error({ err: error }, "capsules could not be compared with the cluster's; it will be tried again");
       return undefined;
     }
+    const { length } = findings.alarms;
+    this.#contradictions = which === "all" ? length : Math.max(length, this.#contradictions);
     for (const alarm of findings.alarms)
       log.error({ capsule: alarm }, "this host and the cluster disagree about a capsule");
     return findings;
@@ -114,9 +124,15 @@ export class Settling {
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
     for (const { id, host, name } of known.values()) {
-      if (host !== me.name) findings.alarms.push(`${id} is held here, and by ${host ?? "no host"} in the cluster`);
+      if (host !== me.name) this.#giveUp(id, host ?? "no host", findings);
       else if (store.get(id) !== undefined && store.get(id)?.name !== name) await this.#rename(id, findings);
     }
+  }
+
+  /** Two hosts must not run it: the VM ends, and an operator finds its files. */
+  #giveUp(id: string, holder: string, { alarms }: Findings): void {
+    alarms.push(`${id} is held here, and by ${holder} in the cluster`);
+    this.#options.stop(id, `the cluster says that ${holder} holds it`);
   }
 
   #known(ids: string[]): Promise<Known[]> {

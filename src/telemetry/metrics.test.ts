@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
 import { beginExec, fakeService, running } from "../../test/fakes/fake-service.ts";
-import { Metrics } from "./metrics.ts";
+import { Metrics, type MetricsSources } from "./metrics.ts";
 
-function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
+function fresh(of: Partial<MetricsSources> = {}): {
+  metrics: Metrics;
+  metric: (line: string) => Promise<number | undefined>;
+} {
   const { health } = fakeService();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
   const metrics = new Metrics({
@@ -15,6 +18,7 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
     lostFolders: () => 2,
     adopting: () => 3,
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
+    ...of,
   });
   return {
     metrics,
@@ -141,6 +145,15 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="ended"}'), 1);
+});
+
+test("a host of a cluster shows its part in it, and a host alone shows none", async () => {
+  const cluster = { isDatabaseUp: false, copyLagSec: 1.5, contradictions: 2 };
+  const { metric } = fresh({ cluster: () => cluster });
+  assert.equal(await metric("capsule_cluster_database_up"), 0);
+  assert.equal(await metric("capsule_cluster_copy_lag_seconds"), 1.5);
+  assert.equal(await metric("capsule_cluster_contradictions"), 2);
+  assert.equal(await fresh().metric("capsule_cluster_database_up"), undefined);
 });
 
 test("connections and questions of capsules are counted, and the relay is seen", async () => {

@@ -25,6 +25,15 @@ export interface MetricsSources {
   /** Running capsules whose guest is not adopted yet. */
   adopting: () => number;
   relay: () => RelayReport;
+  /** undefined: the host is alone. */
+  cluster?: (() => ClusterReport) | undefined;
+}
+
+/** A host's part in its cluster. */
+export interface ClusterReport {
+  isDatabaseUp: boolean;
+  copyLagSec: number;
+  contradictions: number;
 }
 
 export class Metrics {
@@ -82,6 +91,7 @@ export class Metrics {
     registerSpareMemory(sources.spareBytes, registers);
     registerLostFolders(sources.lostFolders, registers);
     registerAdopting(sources.adopting, registers);
+    if (sources.cluster !== undefined) registerCluster(sources.cluster, registers);
     this.network = new NetworkMetrics(sources.relay, registers);
   }
 
@@ -259,6 +269,20 @@ function registerLostFolders(count: () => number, registers: Registry[]): void {
 function registerAdopting(count: () => number, registers: Registry[]): void {
   const help = "Running capsules whose guest has not answered since the server was started.";
   registerGauge("capsule_capsules_adopting", help, count, registers);
+}
+
+function registerCluster(report: () => ClusterReport, registers: Registry[]): void {
+  const gauges: [name: string, help: string, read: (of: ClusterReport) => number][] = [
+    ["database_up", "1: the cluster's database answers this host.", ({ isDatabaseUp }) => Number(isDatabaseUp)],
+    ["copy_lag_seconds", "Age of the oldest change here that other hosts do not show.", ({ copyLagSec }) => copyLagSec],
+    [
+      "contradictions",
+      "Capsules and templates about which this host and the cluster disagree.",
+      ({ contradictions }) => contradictions,
+    ],
+  ];
+  for (const [name, help, read] of gauges)
+    registerGauge(`capsule_cluster_${name}`, help, () => read(report()), registers);
 }
 
 function registerGauge(name: string, help: string, read: () => number, registers: Registry[]): void {

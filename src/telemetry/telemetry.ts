@@ -2,7 +2,7 @@
 import type { Observe } from "../capsules/transitions.ts";
 import type { VmProcess } from "../vmm/vmm.ts";
 import type { ServiceState } from "../wire/health.ts";
-import { Metrics } from "./metrics.ts";
+import { type ClusterReport, Metrics } from "./metrics.ts";
 import type { RelayReport } from "./network-metrics.ts";
 import type { Traces } from "./traces.ts";
 import { VmMemorySampler } from "./vm-memory.ts";
@@ -21,6 +21,8 @@ export interface TelemetryOptions {
   /** Running capsules whose guest is not adopted yet. */
   adopting: () => number;
   relay: () => RelayReport;
+  /** undefined: the host is alone. */
+  cluster?: (() => ClusterReport) | undefined;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }

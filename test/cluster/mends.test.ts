@@ -112,3 +112,29 @@ test("a request with a NUL in its path holds up no entry of the audit log", { sk
     ["later", "a\ufffdb"],
   );
 });
+
+test("a capsule that is another host's by the database is stopped, keeps its files, and is an alarm", {
+  skip,
+}, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const [foreign, unknown, own] = [await created(a), await created(a), await created(a)];
+  assert.equal(a.cluster.report().contradictions, 0);
+  await database.sql.query("UPDATE capsules SET host = 'b' WHERE id = $1", [foreign], about);
+  await database.sql.query("DELETE FROM capsules WHERE id = $1", [unknown], about);
+  a.clock.advance(60_000);
+  await a.cluster.settled();
+  await a.service.settled();
+  assert.equal(a.cluster.report().contradictions, 2);
+  const { status, errorReason } = a.service.store.get(foreign)!;
+  assert.deepEqual([status, errorReason], ["error", "the cluster says that b holds it"]);
+  assert.deepEqual([...a.machine.guests.keys()].sort(), [own, unknown].sort());
+  assert.equal(a.machine.folders.has(foreign), true);
+  const again = await a.call("POST", `/v1/capsules/${foreign}/start`);
+  assert.deepEqual([again.status, again.json.error.code], [503, "unavailable"]);
+  assert.equal(a.machine.guests.has(foreign), false);
+  await database.sql.query("UPDATE capsules SET host = 'a' WHERE id = $1", [foreign], about);
+  a.clock.advance(60_000);
+  await a.cluster.settled();
+  assert.equal(a.cluster.report().contradictions, 1);
+});
