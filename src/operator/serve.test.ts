@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
 import { type Finding, verdictOn } from "./doctor.ts";
-import { stopping, welcome } from "./serve.ts";
+import { placeOf, stopping, welcome } from "./serve.ts";
 
 test("serve refuses an address that others can reach without TLS, in one clear sentence, and touches nothing", () => {
   const folder = mkdtempSync(join(tmpdir(), "serve-"));
@@ -43,6 +43,7 @@ test("the banner has a line for what is slow and for what the jail lacks, and no
       dataDir: "/data",
       seconds: "1.0",
       kvm: denied,
+      place: { command: "capsule", dataDir: "/data" },
     });
   const slow = said("tcg", jail.missing).split("\n");
   assert.match(slow[0]!, /after 1\.0 s, with software emulation$/);
@@ -51,8 +52,41 @@ test("the banner has a line for what is slow and for what the jail lacks, and no
   assert.doesNotMatch(said("kvm", []), /slow|warning/);
 });
 
+const tree = "/opt/capsule";
+const started = { tree, installedData: undefined, cwd: tree, pid: 77, env: {} };
+
+/** The lines of the banner that its reader enters. */
+function commandsIn(place: { command: string; dataDir: string }, dataDir: string): string[] {
+  const engine = { accelerator: "kvm", accelerator_reason: "", jail: { mode: "full", missing: [] } };
+  const text = welcome({ url: "http://x", newKey: undefined, engine, dataDir, seconds: "1.0", kvm: denied, place });
+  return text.split("\n").filter((line) => line.startsWith("  "));
+}
+
+test("the banner has the command as its reader enters it: in the repository, elsewhere, and of an installed release", () => {
+  const here = placeOf(started);
+  assert.equal(commandsIn(here, "/opt/capsule/.capsule")[0], "  ID=$(./capsule create)");
+  assert.deepEqual(commandsIn(here, "/data").slice(0, 2), ["  export CAPSULE_DATA=/data", "  ID=$(./capsule create)"]);
+  const elsewhere = placeOf({ ...started, cwd: "/root" });
+  assert.equal(commandsIn(elsewhere, "/opt/capsule/.capsule")[0], "  ID=$(/opt/capsule/capsule create)");
+  const installed = placeOf({ ...started, installedData: "/var/lib/capsule" });
+  assert.equal(commandsIn(installed, "/var/lib/capsule")[0], "  ID=$(capsule create)");
+  assert.equal(commandsIn(installed, "/data")[0], "  export CAPSULE_DATA=/data");
+});
+
+test("a service of systemd names its command with the whole path: whoever reads the journal is not in its folder", () => {
+  const service = placeOf({ ...started, env: { SYSTEMD_EXEC_PID: "77" } });
+  const said = commandsIn(service, "/var/lib/capsule");
+  assert.deepEqual(said.slice(0, 2), ["  export CAPSULE_DATA=/var/lib/capsule", "  ID=$(/opt/capsule/capsule create)"]);
+  const inTerminal = placeOf({ ...started, env: { SYSTEMD_EXEC_PID: "76" } }); // that of a desktop, inherited
+  assert.equal(commandsIn(inTerminal, "/opt/capsule/.capsule")[0], "  ID=$(./capsule create)");
+});
+
 test("who stops the server is told that capsules run on, and what ends them", () => {
-  assert.match(stopping("SIGINT"), /^SIGINT: .*running capsules go on.*; \.\/dev down ends their VMs$/);
+  const ends = (place: { command: string; dataDir: string }, dataDir: string) =>
+    /^SIGINT: .*running capsules go on.*; (.*) ends their VMs$/.exec(stopping("SIGINT", place, dataDir))?.[1];
+  const service = placeOf({ ...started, env: { SYSTEMD_EXEC_PID: "77" } });
+  assert.equal(ends(placeOf(started), "/opt/capsule/.capsule"), "./capsule down");
+  assert.equal(ends(service, "/data"), "CAPSULE_DATA=/data /opt/capsule/capsule down");
 });
 
 test("doctor's verdict names what is missing, or each thing that is slow or less safe", () => {
