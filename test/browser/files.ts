@@ -148,12 +148,58 @@ test("an upload shows its progress and can be cancelled", deadline, async () => 
   await page.getByRole("progressbar", { name: "Upload of first" }).waitFor();
   await visitor.sees("first, 1 of 2");
   const told = visitor.sees("The upload of first is cancelled.");
-  await visitor.presses("Cancel upload");
+  await visitor.presses("Cancel upload of first");
   await told;
   held.resolve();
   await page.getByRole("progressbar").waitFor({ state: "detached" });
   await page.unrouteAll({ behavior: "wait" });
   assert.equal(await capsule.sh("ls /root"), "");
+});
+
+test("a second folder waits for the first, and either is cancelled alone", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await visitor.sees(".bashrc");
+  const held = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  await page.route("**/files/stream/write", async (route) => {
+    asked.push(route.request().headers()["x-path"] ?? route.request().url());
+    await held.promise;
+    await route.continue().catch(() => {}); // the page has ended that of the cancelled one
+  });
+  const dropped = async (name: string) => {
+    const transfer = await page.evaluateHandle((name) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([name], name));
+      return transfer;
+    }, name);
+    await page.locator(".drop-zone").dispatchEvent("drop", { dataTransfer: transfer });
+  };
+  await dropped("one");
+  await page.getByRole("progressbar", { name: "Upload of one" }).waitFor();
+  await dropped("two");
+  await dropped("three");
+  await page.getByText("waits for its turn").nth(1).waitFor();
+  assert.equal(await page.getByRole("progressbar").count(), 1);
+  assert.equal(asked.length, 1);
+  const told = visitor.sees("The upload of two is cancelled.");
+  await visitor.presses("Cancel upload of two");
+  await told;
+  // The queue outlives the page of the files.
+  await visitor.walksTo(`#/capsules/${capsule.id}/details`);
+  await visitor.sees("Status since");
+  await visitor.walksTo(`#/capsules/${capsule.id}/files`);
+  await page.getByRole("progressbar", { name: "Upload of one" }).waitFor();
+  await visitor.presses("Cancel upload of one");
+  await page.getByRole("progressbar", { name: "Upload of three" }).waitFor();
+  const sent = visitor.sees("three is uploaded to /root.");
+  held.resolve();
+  await sent;
+  await page.getByRole("button", { name: "file three" }).waitFor();
+  await page.unrouteAll({ behavior: "wait" });
+  assert.equal(asked.length, 2);
+  assert.equal(await capsule.sh("ls /root"), "three");
 });
 
 test("a folder is uploaded with all in it, and downloaded as an archive", deadline, async () => {

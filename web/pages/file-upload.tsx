@@ -1,22 +1,21 @@
-/** Uploads: a button and a drop zone to choose the files, and a bar with progress and Cancel. */
+/** Uploads: buttons and a drop zone to choose the files, and a bar with progress and Cancel for each. */
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
 import { type Chosen, chosenOf, droppedIn } from "../state/chosen-files.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { count } from "../state/format.ts";
 import { join } from "../state/guest-files.ts";
 import { uploadingClient } from "../state/service.ts";
+import { nameOf, type Upload } from "../state/upload-queue.ts";
 
 interface UploadProps {
-  isBusy: boolean;
   onUpload: (files: Promise<readonly Chosen[]>) => void;
 }
 
 /** The files in one folder, and below it, with their paths. */
 const ofFolder = { webkitdirectory: true };
 
-export function UploadButtons({ isBusy, onUpload }: UploadProps) {
+export function UploadButtons({ onUpload }: UploadProps) {
   const files = useRef<HTMLInputElement>(null);
   const folder = useRef<HTMLInputElement>(null);
   const choose = ({ currentTarget: input }: { currentTarget: HTMLInputElement }) => {
@@ -25,17 +24,11 @@ export function UploadButtons({ isBusy, onUpload }: UploadProps) {
   };
   return (
     <>
-      <Button icon="upload" isBusy={isBusy} onPress={() => files.current?.click()}>
+      <Button icon="upload" onPress={() => files.current?.click()}>
         Upload
       </Button>
       <input ref={files} type="file" multiple hidden aria-label="Files to upload" onChange={choose} />
-      <Button
-        kind="quiet"
-        icon="folderUp"
-        label="Upload a folder"
-        isBusy={isBusy}
-        onPress={() => folder.current?.click()}
-      />
+      <Button kind="quiet" icon="folderUp" label="Upload a folder" onPress={() => folder.current?.click()} />
       <input ref={folder} type="file" {...ofFolder} hidden aria-label="Folder to upload" onChange={choose} />
     </>
   );
@@ -71,59 +64,49 @@ export function DropZone({ children, onDrop }: DropProps) {
   );
 }
 
-/** An upload under way. */
-export interface Upload {
-  name: string;
-  /** 0 to 1. */
-  share: number;
-  /** Place of the file among those that were chosen. */
-  number: number;
-  of: number;
-  cancel: () => void;
-}
-
-/** Uploads one file after the other, those of a folder with the folder's own. Cancelling ends the current one and leaves out the rest. */
-export function useUpload(id: string, folder: string, onDone: () => void) {
+/** The uploads of a capsule, which go on while other pages are shown. `folder`: where further ones go to. */
+export function useUploads(id: string, folder: string, onEnded: () => void) {
   const dashboard = useDashboard();
-  const [upload, setUpload] = useState<Upload>();
-  const start = async (chosen: readonly Chosen[]) => {
-    const cancelling = new AbortController();
-    const { signal } = cancelling;
-    let done = 0;
-    for (const [index, { file, path: name }] of chosen.entries()) {
-      const cancel = () => cancelling.abort();
-      const show = (share: number) => setUpload({ name, share, number: index + 1, of: chosen.length, cancel });
-      show(0);
-      const { files } = uploadingClient(dashboard.client, show).capsule(id);
-      try {
-        await files.write(join(folder, name), file, { signal, parents: name !== file.name });
-        done++;
-      } catch (error) {
-        if (!signal.aborted) dashboard.toasts.failed(error);
-      }
-      if (signal.aborted) {
-        dashboard.toasts.done(`The upload of ${name} is cancelled.`);
-        break;
-      }
-    }
-    const what = chosen.length === 1 ? chosen[0]!.path : count(done, "file");
-    if (done > 0) dashboard.toasts.done(`${what} ${done === 1 ? "is" : "are"} uploaded to ${folder}.`);
-    setUpload(undefined);
-    onDone();
-  };
-  return { upload, start };
+  const queue = dashboard.uploadsOf(id);
+  const known = useRef(queue.ended.value);
+  const ended = queue.ended.value;
+  useEffect(() => {
+    if (ended !== known.current) onEnded();
+    known.current = ended;
+  }, [ended]);
+  const add = (chosen: Promise<readonly Chosen[]>) =>
+    queue.add(chosen, {
+      send: ({ file, path }, signal, onShare) => {
+        const { files } = uploadingClient(dashboard.client, onShare).capsule(id);
+        return files.write(join(folder, path), file, { signal, parents: path !== file.name });
+      },
+      onSent: (name, files) => dashboard.toasts.done(`${name} ${files === 1 ? "is" : "are"} uploaded to ${folder}.`),
+      onCancelled: (name) => dashboard.toasts.done(`The upload of ${name} is cancelled.`),
+      onError: (error) => dashboard.toasts.failed(error),
+    });
+  return { uploads: queue.shown.value, add };
 }
 
-export function UploadBar({ upload: { name, share, number, of, cancel } }: { upload: Upload }) {
+export function UploadBar({ upload }: { upload: Upload }) {
+  const { files = [], number, share, cancel } = upload;
+  const name = nameOf(upload);
   return (
     <div class="panel upload-bar">
       <span class="breakable">
         {name}
-        {of > 1 && `, ${number} of ${of}`}
+        {number > 0 && files.length > 1 && `, ${number} of ${files.length}`}
       </span>
-      <progress value={share} max={1} aria-label={`Upload of ${name}`} />
-      <span class="upload-share">{Math.floor(share * 100)} %</span>
-      <Button onPress={cancel}>Cancel upload</Button>
+      {number > 0 ? (
+        <>
+          <progress value={share} max={1} aria-label={`Upload of ${name}`} />
+          <span class="upload-share">{Math.floor(share * 100)} %</span>
+        </>
+      ) : (
+        <span class="upload-waits">waits for its turn</span>
+      )}
+      <Button onPress={cancel}>
+        Cancel upload<span class="unseen"> of {name}</span>
+      </Button>
     </div>
   );
 }

@@ -10,7 +10,7 @@ import { count } from "../state/format.ts";
 import { breadcrumbs, isFolder, resolved, sorted } from "../state/guest-files.ts";
 import { DeleteFileDialog, NewFolderDialog, RenameDialog } from "./file-dialogs.tsx";
 import { FileTable, type FileTableProps } from "./file-table.tsx";
-import { DropZone, UploadBar, UploadButtons, useUpload } from "./file-upload.tsx";
+import { DropZone, UploadBar, UploadButtons, useUploads } from "./file-upload.tsx";
 import { FileView, type Named } from "./file-view.tsx";
 import { saveAs } from "./save-as.ts";
 
@@ -30,12 +30,8 @@ export function FilesTab({ id }: { id: string }) {
   const [path, setPath] = useState(lastPaths.get(id) ?? home);
   const [shown, setShown] = useState<Shown>();
   const { value: entries, problem, reload } = useQuery(() => files.list(path), [id, path]);
-  const { upload, start } = useUpload(id, path, reload);
-  const take = (chosen: Promise<readonly Chosen[]>) =>
-    void dashboard.attempt(async () => {
-      const files = await chosen;
-      if (upload === undefined) await start(files);
-    });
+  const { uploads, add } = useUploads(id, path, reload);
+  const take = (chosen: Promise<readonly Chosen[]>) => void dashboard.attempt(async () => add(chosen));
   const walk = (to: string) => {
     lastPaths.set(id, to);
     setPath(to);
@@ -56,14 +52,16 @@ export function FilesTab({ id }: { id: string }) {
         <Breadcrumbs path={path} onWalk={walk} />
         <PathField key={path} onOpen={(typed) => void dashboard.attempt(() => openPath(typed))} />
         <div class="actions">
-          <UploadButtons isBusy={upload !== undefined} onUpload={take} />
+          <UploadButtons onUpload={take} />
           <Button icon="folder" onPress={() => setShown({ dialog: "new folder" })}>
             New folder
           </Button>
           <Button kind="quiet" icon="refresh" label="Reload the folder" onPress={reload} />
         </div>
       </div>
-      {upload !== undefined && <UploadBar upload={upload} />}
+      {uploads.map((upload) => (
+        <UploadBar key={upload.id} upload={upload} />
+      ))}
       {problem !== undefined ? (
         <LoadError problem={problem} onRetry={reload} />
       ) : entries === undefined ? (

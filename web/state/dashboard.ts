@@ -6,6 +6,7 @@ import type { CapsuleInfo, Client, ServiceEvent, SessionInfo, TemplateInfo } fro
 import { CapsuleStore, type Operation } from "./capsule-store.ts";
 import { RecentMetrics } from "./recent-metrics.ts";
 import type { Toasts } from "./toasts.ts";
+import { UploadQueue } from "./upload-queue.ts";
 
 /** Pause before the events are opened again, after the SDK has given up. */
 const retryMs = 5_000;
@@ -27,6 +28,7 @@ export class Dashboard {
   readonly toasts: Toasts;
   readonly store = new CapsuleStore();
   readonly recent = new RecentMetrics((id, since) => this.client.capsule(id).metrics({ since, step: 10 }));
+  readonly #uploads = new Map<string, UploadQueue>();
   readonly #templates = signal<readonly TemplateInfo[] | undefined>(undefined);
   readonly #isLive = signal(false);
   readonly #signOut: () => void;
@@ -46,6 +48,13 @@ export class Dashboard {
   /** False while the event stream is broken: the pages may show old state. */
   get isLive(): ReadonlySignal<boolean> {
     return this.#isLive;
+  }
+
+  /** The uploads into a capsule, for as long as the session lasts. */
+  uploadsOf(id: string): UploadQueue {
+    const queue = this.#uploads.get(id) ?? new UploadQueue();
+    this.#uploads.set(id, queue);
+    return queue;
   }
 
   signOut(): void {
