@@ -12,7 +12,7 @@ import { UsagePage } from "./pages/usage.tsx";
 import { Button } from "./parts/button.tsx";
 import { Icon, type IconName } from "./parts/icon.tsx";
 import { Logo } from "./parts/logo.tsx";
-import { ToastList } from "./parts/toast-list.tsx";
+import { OfferList, ToastList } from "./parts/toast-list.tsx";
 import type { Account, SignedIn } from "./state/account.ts";
 import { Dashboard, DashboardContext, useDashboard } from "./state/dashboard.ts";
 import { hrefOf, type Route, route } from "./state/route.ts";
@@ -58,12 +58,14 @@ function Shell({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => v
 
 function Frame() {
   const health = useHealth();
+  const { toasts } = useDashboard();
   return (
     <div class="shell">
       <SideBar health={health} />
       <main id="content" class="content">
         <ConnectionNotice />
         <HealthNotice health={health} />
+        <OfferList toasts={toasts} />
         <CurrentPage shown={route.value} />
       </main>
     </div>

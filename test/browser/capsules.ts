@@ -248,6 +248,25 @@ test("the list of capsules is sorted in the order that is chosen", deadline, asy
   assert.deepEqual(await names.allTextContents(), ["order-a", "order-b"]);
 });
 
+test("a phone shows the whole name of a capsule, and its status below it", deadline, async () => {
+  const name = "checkout-preview-of-branch-1842-and-some-more";
+  await using capsule = await service().capsule({ name });
+  await using visitor = await Visitor.signedIn("#/capsules", { viewport: { width: 390, height: 844 } });
+  const row = visitor.page.getByRole("row").filter({ hasText: capsule.id });
+  const link = row.getByRole("link", { name });
+  await link.waitFor();
+  const { hidden, cell } = await link.evaluate((element) => {
+    const cell = element.closest("th")!.getBoundingClientRect();
+    const text = document.createRange();
+    text.selectNodeContents(element);
+    const hidden = [...text.getClientRects()].filter(({ left, right }) => left < cell.left || right > cell.right);
+    return { hidden: hidden.length + Number(getComputedStyle(element).overflowX !== "visible"), cell };
+  });
+  assert.equal(hidden, 0);
+  const status = await row.getByText("running", { exact: true }).boundingBox();
+  assert.ok(status!.y >= cell.bottom - 4 && status!.x < cell.right, JSON.stringify({ status, cell }));
+});
+
 test("looking at a paused capsule that resumes by itself does not resume it, whatever the tab", deadline, async () => {
   await using capsule = await service().capsule({ auto_resume: true });
   await capsule.pause();

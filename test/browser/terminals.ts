@@ -166,6 +166,32 @@ test("whoever leaves a capsule's page is asked to end the shell that was started
   assert.equal(await page.getByText("A shell is still running").count(), 0);
 });
 
+for (const viewport of [
+  { width: 1280, height: 800 },
+  { width: 390, height: 844 },
+]) {
+  test(
+    `the offer to end a shell covers no terminal, and moves none out of the window: ${viewport.width} px`,
+    deadline,
+    async () => {
+      await using left = await service().capsule();
+      await using capsule = await service().capsule();
+      await using visitor = await Visitor.at(left, "terminal", { viewport });
+      const { page } = visitor;
+      await visitor.sees("Connected.");
+      await visitor.walksTo(`#/capsules/${capsule.id}/terminal`);
+      const offer = page.locator(".offer").filter({ hasText: left.id });
+      await offer.waitFor();
+      await visitor.sees("Connected.");
+      const [above, terminal] = [await offer.boundingBox(), await page.locator(".terminals").boundingBox()];
+      assert.ok(above!.y + above!.height <= terminal!.y, JSON.stringify({ above, terminal }));
+      assert.ok(terminal!.y + terminal!.height <= viewport.height, JSON.stringify(terminal));
+      await offer.getByRole("button", { name: "Dismiss" }).click();
+      await offer.waitFor({ state: "detached" });
+    },
+  );
+}
+
 test(
   "a session that was left can be ended without joining it, and no screen outlives a sign-out",
   deadline,

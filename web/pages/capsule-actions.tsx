@@ -204,9 +204,14 @@ function SnapshotDialog({ capsule, onClose }: ConfirmationProps) {
   );
 }
 
-function Subject({ capsule: { id, template } }: { capsule: CapsuleInfo }) {
+function Subject({ capsule: { id, name, template } }: { capsule: CapsuleInfo }) {
   return (
     <p>
+      {name !== null && (
+        <>
+          <strong class="mono">{name}</strong>,{" "}
+        </>
+      )}
       <span class="mono">{id}</span>, made from {template}
     </p>
   );

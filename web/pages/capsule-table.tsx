@@ -36,7 +36,7 @@ export function CapsuleTable({ capsules, order, bulk }: CapsuleTableProps) {
         "Status",
         wideOnly("CPU"),
         widestOnly("Size, and in use"),
-        widestOnly("Last active"),
+        widestOnly("Active"),
         wideOnly("Created"),
         actionsColumn,
       ]}
@@ -106,10 +106,10 @@ function CapsuleRow({ capsule, bulk, points }: CapsuleRowProps) {
         {status === "running" && <UsedNow point={points.at(-1)} />}
       </td>
       <td class="widest-only">
-        <Time at={lastActiveAt} none="not yet" />
+        <Time at={lastActiveAt} none="not yet" isShort />
       </td>
       <td class="wide-only">
-        <Time at={createdAt} />
+        <Time at={createdAt} isShort />
       </td>
       <td class="row-actions">
         <CapsuleActions capsule={capsule} isBrief />

@@ -44,7 +44,7 @@ export function CapsulesPage() {
             A capsule is a small virtual machine that starts within a second. Create the first one here, or from a
             shell:
           </p>
-          <code class="block">./capsule create</code>
+          <code class="block">capsule create</code>
         </Empty>
       ) : fitting.length === 0 ? (
         <Empty icon="box" title="No capsule matches the filter">

@@ -22,7 +22,7 @@ function offerEnd(dashboard: Dashboard, id: string): void {
   const shells = tags.length === 1 ? "A shell is" : `${count(tags.length, "shell")} are`;
   dashboard.toasts.offer(`${shells} still running in ${place}.`, {
     about: id,
-    text: tags.length === 1 ? "End it" : "End them",
+    button: tags.length === 1 ? "End it" : "End them",
     run: () => void dashboard.attempt(() => endShells(dashboard, id, tags)),
   });
 }

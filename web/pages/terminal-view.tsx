@@ -85,7 +85,8 @@ function StatusLine({ state, isRunning, onClose }: { state: LineState; isRunning
     case "live":
       return (
         <span>
-          Connected. The session survives a reload and leaving the page. Ctrl+F6 moves the focus out of the terminal.
+          Connected. The session survives a reload and leaving the page.
+          <span class="by-keyboard"> Ctrl+F6 moves the focus out of the terminal.</span>
         </span>
       );
     case "ended":

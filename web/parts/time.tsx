@@ -12,12 +12,19 @@ export function updateTimes(): void {
   }, stepMs);
 }
 
-export function Time({ at, none = "never" }: { at: string | null; none?: string }) {
+interface TimeProps {
+  at: string | null;
+  none?: string;
+  /** In a narrow column. */
+  isShort?: boolean;
+}
+
+export function Time({ at, none = "never", isShort = false }: TimeProps) {
   if (at === null) return <span class="muted">{none}</span>;
   const moment = new Date(at);
   return (
     <time dateTime={at} title={moment.toLocaleString()}>
-      {ago(moment.getTime(), Math.max(now.value, moment.getTime()))}
+      {ago(moment.getTime(), Math.max(now.value, moment.getTime()), isShort)}
     </time>
   );
 }
@@ -43,7 +50,7 @@ export function ExactTime({ at }: { at: string }) {
       <time dateTime={at} title={moment.toLocaleString()}>
         {isToday ? clock : `${moment.toLocaleDateString("en-CA")} ${clock}`}
       </time>
-      <span class="sub">{ago(moment.getTime(), Math.max(now.value, moment.getTime()))}</span>
+      <span class="sub">{ago(moment.getTime(), Math.max(now.value, moment.getTime()), true)}</span>
     </>
   );
 }

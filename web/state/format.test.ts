@@ -25,6 +25,7 @@ test("times are in the largest whole unit", () => {
     [0, 59, 60, 7_200, -7_200].map((seconds) => ago(now - seconds * 1_000, now)),
     ["just now", "just now", "1 minute ago", "2 hours ago", "in 2 hours"],
   );
+  assert.equal(ago(now - 300_000, now, true), "5 min. ago");
 });
 
 test("paths are joined, and split into breadcrumbs", () => {

@@ -27,10 +27,10 @@ const spans = [
   ["minute", 60],
 ] as const;
 
-/** As in "5 minutes ago". */
-export function ago(at: number, now: number): string {
+/** As in "5 minutes ago", and "5 min. ago" where it `isShort`. */
+export function ago(at: number, now: number, isShort = false): string {
   const seconds = (now - at) / 1000;
-  const format = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+  const format = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: isShort ? "short" : "long" });
   for (const [unit, length] of spans) {
     if (Math.abs(seconds) >= length) return format.format(-Math.trunc(seconds / length), unit);
   }
