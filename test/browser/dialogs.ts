@@ -2,83 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Locator, Page } from "playwright-core";
-import type { TestCapsule } from "../client.ts";
 import { inspect } from "./axe.ts";
 import { deadline, service, Visitor } from "./browser.ts";
-
-interface Opening {
-  /** The page, and the button on it. */
-  at: string;
-  button: string;
-  /** The button that shows it. */
-  via?: string;
-  /** The element that has the focus: its label or text. */
-  focus: string;
-  /** Enter after "ci" was typed sends this request, or closes the dialog without one. */
-  enter: "closes" | `POST ${string}` | `PATCH ${string}` | `PUT ${string}`;
-  /** In a list of choices Enter sends nothing: this button does. */
-  confirm?: string;
-  /** The typed text is part of the request. */
-  isTyped?: true;
-}
-
-interface Places {
-  capsule: TestCapsule;
-  pid: number;
-  template: string;
-  key: string;
-}
-
-function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
-  const page = `#/capsules/${id}`;
-  const destroy = { focus: "Cancel", enter: "closes" } as const;
-  const via = "More actions";
-  const create = { focus: "Template", enter: "POST /v1/capsules", confirm: "Create" } as const;
-  return [
-    { at: "#/capsules", button: "New capsule", ...create },
-    { at: "#/capsules", button: `Destroy ${id}`, ...destroy },
-    { at: `${page}/details`, via, button: "Stop", focus: "Stop", enter: `POST /v1/capsules/${id}/stop` },
-    { at: `${page}/details`, button: "Snapshot", focus: "Template name", enter: "POST /v1/snapshots", isTyped: true },
-    { at: `${page}/details`, via, button: "Destroy", ...destroy },
-    {
-      at: `${page}/details`,
-      button: "Edit name and labels",
-      focus: "Name",
-      enter: `PATCH /v1/capsules/${id}`,
-      isTyped: true,
-    },
-    {
-      at: `${page}/files`,
-      button: "New folder",
-      focus: "Name",
-      enter: `POST /v1/capsules/${id}/files/mkdir`,
-      isTyped: true,
-    },
-    { at: `${page}/files`, button: "file .bashrc", focus: "Close", enter: "closes" },
-    {
-      at: `${page}/files`,
-      button: "Rename .bashrc",
-      focus: "New name",
-      enter: `POST /v1/capsules/${id}/files/move`,
-      isTyped: true,
-    },
-    { at: `${page}/files`, button: "Delete .bashrc", ...destroy },
-    { at: `${page}/processes`, button: `End process ${pid}`, ...destroy },
-    { at: `${page}/processes`, button: `Output of process ${pid}`, focus: "Close", enter: "closes" },
-    { at: `${page}/network`, button: "Make port 8000 public", ...destroy },
-    {
-      at: `${page}/network`,
-      button: "Edit network",
-      focus: "Reaches on the internet",
-      enter: `PUT /v1/capsules/${id}/network`,
-      confirm: "Save",
-    },
-    { at: "#/templates", button: `New capsule from ${template}`, ...create },
-    { at: "#/templates", button: `Delete ${template}`, ...destroy },
-    { at: "#/keys", button: "New key", focus: "Name", enter: "POST /v1/keys", isTyped: true },
-    { at: "#/keys", button: `Revoke ${key}`, ...destroy },
-  ];
-}
+import { allPlaces, furnish, openings } from "./places.ts";
 
 const widths = [1280, 390, 360];
 const longError = `this is refused for a reason that takes a whole sentence to tell, and names /${"x".repeat(80)}`;
@@ -131,27 +57,6 @@ async function nameOfFocused(page: Page): Promise<string> {
   });
 }
 
-interface Place {
-  at: string;
-  button: string;
-  /** The button that shows it, and gets the focus back. */
-  via?: string;
-  /** A box to tick before. */
-  tick?: string;
-  /** A button in the dialog that opens the one to look at. */
-  next?: string;
-}
-
-/** Every dialog from every place, and those that more than one step opens. */
-function allPlaces(places: Places): Place[] {
-  const { id } = places.capsule;
-  return [
-    ...openings(places),
-    { at: "#/capsules", tick: `Choose ${id}`, button: "Destroy 1" },
-    { at: `#/capsules/${id}/files`, button: "file .bashrc", next: "Edit" },
-  ];
-}
-
 const lights = [
   { width: 1280, height: 800, colorScheme: "light" },
   { width: 390, height: 844, colorScheme: "dark" },
@@ -178,27 +83,8 @@ async function faults(page: Page, dialog: Locator): Promise<string[]> {
   return wrong;
 }
 
-const listener = "import socket, time; kept = socket.create_server(('127.0.0.1', 8000)); time.sleep(1000)";
-
-/** Something of each kind that a dialog is about. */
-async function furnish(template: string, keyName: string) {
-  const source = await service().capsule();
-  await service().expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: template } });
-  const capsule = await service().capsule();
-  const { json: sleep } = await capsule.exec({ cmd: "sleep", args: ["1000"], background: true });
-  await capsule.exec({ cmd: "python3", args: ["-c", listener], background: true });
-  const { json: key } = await service().expect(201, "POST", "/v1/keys", { json: { name: keyName } });
-  const places: Places = { capsule, pid: sleep.pid, template, key: keyName };
-  const remove = async () => {
-    await capsule.destroy();
-    await service().expect(204, "DELETE", `/v1/snapshots/${template}`);
-    await service().expect(204, "DELETE", `/v1/keys/${key.id}`);
-  };
-  return { places, [Symbol.asyncDispose]: remove };
-}
-
 test("each dialog is inside the window, keeps the focus, and gives it back on Escape", deadline, async () => {
-  await using furnished = await furnish("to-look-at", "to look at");
+  await using furnished = await furnish(service(), "to-look-at", "to look at");
   await using visitor = await Visitor.signedIn("#/capsules", { viewport: { width: 1280, height: 800 } });
   const { page } = visitor;
   const dialog = page.getByRole("dialog");
@@ -225,7 +111,7 @@ test("each dialog is inside the window, keeps the focus, and gives it back on Es
 });
 
 test("no dialog is cut off, and Enter sends what was typed or destroys nothing", deadline, async () => {
-  await using furnished = await furnish("for-dialogs", "for dialogs");
+  await using furnished = await furnish(service(), "for-dialogs", "for dialogs");
   await using visitor = await Visitor.signedIn("#/capsules", { viewport: { width: widths[0]!, height: 800 } });
   const { page } = visitor;
   const dialog = page.getByRole("dialog");
