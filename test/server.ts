@@ -170,11 +170,12 @@ export class Server implements AsyncDisposable {
 
   /** Runs an operator's command on this data folder; resolves with its output. */
   async operate(...args: string[]): Promise<string> {
-    const { stdout } = await promisify(execFile)(process.execPath, [ownProgram, ...args], {
+    const running = promisify(execFile)(process.execPath, [ownProgram, ...args], {
       env: { ...process.env, ...this.#env },
       timeout: stopDeadlineMs,
     });
-    return stdout;
+    running.child.stdin?.end(); // a command that asks for a secret gets none
+    return (await running).stdout;
   }
 
   /** A new key of the team, which is created if it does not exist. */

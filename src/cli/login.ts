@@ -1,10 +1,10 @@
 /** `capsule login` and `capsule context`: which service the other commands use. */
-import { text } from "node:stream/consumers";
 import { Client } from "../sdk/sdk.ts";
 import { type Call, UsageError } from "./command.ts";
 import { readContexts, writeContexts } from "./contexts.ts";
 import { exitCodes, Failure } from "./failures.ts";
-import { note, print, printJson, printLine, table } from "./screen.ts";
+import { note, printJson, printLine, table } from "./screen.ts";
+import { secretLine } from "./secrets.ts";
 
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}$/;
 
@@ -17,7 +17,7 @@ export async function login(call: Call): Promise<number> {
       `--context takes up to 63 letters, digits, dots, dashes, colons and underscores, not ${JSON.stringify(name)}`,
     );
   }
-  const apiKey = await askForKey();
+  const apiKey = (await secretLine("API key")).trim();
   if (!/^[!-~]+$/.test(apiKey)) throw new Failure("no key was given");
   const { team, keyName } = await new Client({ url, apiKey }).session();
   const { contexts } = readContexts();
@@ -62,33 +62,4 @@ export async function context(call: Call): Promise<number> {
 function serverUrl(given: string): string {
   if (URL.canParse(given) && /^https?:$/.test(new URL(given).protocol)) return given.replace(/\/+$/, "");
   throw new UsageError(`${JSON.stringify(given)} is no URL of a server; example: https://capsules.example.org`);
-}
-
-/** From the terminal, without an echo, or from standard input. */
-async function askForKey(): Promise<string> {
-  const { stdin } = process;
-  if (!stdin.isTTY) return (await text(stdin)).trim();
-  await print("API key: ", process.stderr);
-  stdin.setRawMode(true);
-  try {
-    return await typedLine(stdin);
-  } finally {
-    stdin.setRawMode(false);
-    stdin.pause();
-    note("");
-  }
-}
-
-const [interrupt, endOfInput, backspace] = ["\x03", "\x04", "\x7f"];
-
-async function typedLine(input: NodeJS.ReadStream): Promise<string> {
-  let line = "";
-  for await (const part of input.setEncoding("utf8")) {
-    for (const character of String(part)) {
-      if (character === interrupt) throw new Failure("interrupted");
-      if (["\r", "\n", endOfInput].includes(character)) return line.trim();
-      line = character === backspace ? line.slice(0, -1) : line + character;
-    }
-  }
-  return line.trim();
 }

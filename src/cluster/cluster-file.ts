@@ -3,7 +3,18 @@
  * 0600, and its values stand in no environment and on no command line.
  */
 import { randomBytes } from "node:crypto";
-import { closeSync, fchmodSync, fstatSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  fchmodSync,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
+import { dirname } from "node:path";
 
 export interface ClusterFile {
   /** The cluster's id, which its database has too. */
@@ -54,9 +65,11 @@ export function newClusterFile(postgres: string, valuesKey: Buffer): ClusterFile
   return { cluster: randomBytes(8).toString("hex"), postgres, secret: randomBytes(keyBytes), valuesKey };
 }
 
-/** The file must not exist yet. It is on disk when this returns. */
+/** The file must not exist yet. It is whole, and on disk when this returns. */
 export function writeClusterFile(path: string, { cluster, postgres, secret, valuesKey }: ClusterFile): void {
-  const file = openSync(path, "wx", 0o600);
+  const part = `${path}.new`;
+  rmSync(part, { force: true }); // of a command that was ended
+  const file = openSync(part, "wx", 0o600);
   try {
     fchmodSync(file, 0o600);
     const values = { format, cluster, postgres, secret: secret.toString("hex"), values_key: valuesKey.toString("hex") };
@@ -64,6 +77,14 @@ export function writeClusterFile(path: string, { cluster, postgres, secret, valu
     fsyncSync(file);
   } finally {
     closeSync(file);
+  }
+  linkSync(part, path); // which replaces no other file
+  rmSync(part);
+  const folder = openSync(dirname(path), "r");
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
   }
 }
 
@@ -73,7 +94,7 @@ export function writeClusterFile(path: string, { cluster, postgres, secret, valu
  */
 export function requireSafeUrl(url: string, where: string): void {
   if (!URL.canParse(url) || !/^postgres(ql)?:\/\//.test(url))
-    throw new Error(`${where} has no URL of PostgreSQL, such as postgres://user:password@host/database`);
+    throw new Error(`${where} has no URL of PostgreSQL, such as postgres://user@host/database`);
   const { hostname, searchParams } = new URL(url);
   const host = searchParams.get("host") ?? hostname;
   if (host === "" || host.startsWith("/") || /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(host)) return;

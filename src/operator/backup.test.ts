@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
@@ -28,6 +28,16 @@ const kept = [
   ["error", null],
   ["stopped", null],
 ];
+
+test("a data folder of a cluster is refused: its records are in PostgreSQL", async () => {
+  await inNewDataFolder(async (dataDir) => {
+    openDatabase(databasePath(dataDir)).close();
+    writeFileSync(join(dataDir, "host.json"), "{}");
+    const target = join(dataDir, "../backup");
+    await assert.rejects(backup({ words: [target] }), /belongs to a cluster, whose records are in PostgreSQL/);
+    assert.equal(existsSync(target), false);
+  });
+});
 
 test("a folder that is there, or whose parent is not, is refused in a sentence, and stays as it is", async () => {
   await inNewDataFolder(async (dataDir) => {

@@ -157,9 +157,9 @@ export const operatorCommands: Commands = {
     usage: "--postgres URL [--file FILE]",
     meaning: "make a cluster of several hosts, with what this data folder has",
     details:
-      "The server must be stopped; its VMs run on. The file has the cluster's secrets and is the same on every host. Prints its path.",
+      "The server must be stopped; its VMs run on. The password of PostgreSQL is asked for, or is a line on standard input. The file has the cluster's secrets and is the same on every host. Prints its path. A command that was ended midway is finished by the same one.",
     options: {
-      postgres: { value: "URL", meaning: "an empty database: postgres://user:password@host/database" },
+      postgres: { value: "URL", meaning: "an empty database, without a password: postgres://user@host/database" },
       file: { value: "FILE", meaning: "file to write; default: cluster.json in the data folder" },
     },
     words: [0, 0],
@@ -169,7 +169,7 @@ export const operatorCommands: Commands = {
         "then CAPSULE_CLUSTER=FILE, and start",
       ],
     ],
-    ...local(async () => (await cluster()).initCluster),
+    ...local(async () => (await import("./cluster-init.ts")).initCluster),
   },
   "admin cluster check": {
     usage: "",

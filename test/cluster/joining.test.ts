@@ -5,7 +5,7 @@ import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, wri
 import { hostname, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
-import { type ClusterFile, readClusterFile } from "../../src/cluster/cluster-file.ts";
+import { type ClusterFile, newClusterFile, readClusterFile, writeClusterFile } from "../../src/cluster/cluster-file.ts";
 import { readHostFile } from "../../src/cluster/host-file.ts";
 import { type Holdings, joinCluster } from "../../src/cluster/joining.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
@@ -28,9 +28,9 @@ function folder(): string {
   return mkdtempSync(join(work, "data-"));
 }
 
-function capsule(dataDir: string, words: string[], more: Record<string, string> = {}) {
+function capsule(dataDir: string, words: string[], more: Record<string, string> = {}, input = "") {
   const environment = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, ...more };
-  return spawnSync(program, words, { encoding: "utf8", env: environment });
+  return spawnSync(program, words, { encoding: "utf8", env: environment, input });
 }
 
 /** A cluster of a folder with a team and two capsules. */
@@ -116,6 +116,61 @@ test("init makes a cluster of what its folder has, once, and the folder then joi
     [[hostname(), "expired", 2, 2]],
     hosts.stderr,
   );
+});
+
+test("init takes the password of PostgreSQL from standard input, and from no command line", { skip }, () => {
+  const [dataDir, url] = [folder(), server.newDatabase()];
+  const init = (given: string, input = "") =>
+    capsule(dataDir, ["admin", "cluster", "init", "--postgres", given], {}, input);
+  for (const given of [url.replace("capsule@", "capsule:hunter2@"), `${url}&password=hunter2`]) {
+    const { status, stderr } = init(given);
+    assert.equal(status, 2);
+    assert.match(stderr, /leave it out of the URL; it is asked for, or is a line on standard input/);
+    assert.doesNotMatch(stderr, /hunter2/);
+  }
+  assert.deepEqual(readdirSync(dataDir), []);
+  const made = init(url, "h@n%hunter /2\r\nmore\n");
+  assert.equal(made.status, 0, made.stderr);
+  const { postgres } = readClusterFile(made.stdout.trim());
+  assert.equal(decodeURIComponent(new URL(postgres).password), "h@n%hunter /2");
+  assert.doesNotMatch(made.stdout + made.stderr, /hunter/);
+  assert.equal(init(url).status, 0, "a repeat asks for nothing");
+});
+
+test("an init that was ended midway is finished by the same command", { skip }, async () => {
+  const again = (dataDir: string, url: string, path: string) =>
+    capsule(dataDir, ["admin", "cluster", "init", "--postgres", url, "--file", path]);
+  const done = founded();
+  const before = readHostFile(done.dataDir)!;
+  const bytes = readFileSync(done.path);
+  // Behind the database's commit.
+  rmSync(join(done.dataDir, "host.json"));
+  const finished = again(done.dataDir, done.url, done.path);
+  assert.deepEqual([finished.status, finished.stdout], [0, `${done.path}\n`], finished.stderr);
+  assert.deepEqual(readHostFile(done.dataDir), before);
+  assert.deepEqual(again(done.dataDir, done.url, done.path).status, 0, "nothing is left to do");
+  assert.deepEqual(readFileSync(done.path), bytes);
+  assert.equal((await joining(done.dataDir, done.file, undefined)).me.epoch, 2);
+  // Before it, with a part of a file that another command has left.
+  const [dataDir, url] = [folder(), server.newDatabase()];
+  SecretKey.ofFolder(dataDir);
+  const key = Buffer.from(readFileSync(join(dataDir, secretKeyName), "latin1").trim(), "hex");
+  const path = join(dataDir, "cluster.json");
+  writeFileSync(`${path}.new`, "{");
+  const file = newClusterFile(url, key);
+  writeClusterFile(path, file);
+  const made = again(dataDir, url, path);
+  assert.equal(made.status, 0, made.stderr);
+  assert.deepEqual(readClusterFile(path), file);
+  assert.equal((await joining(dataDir, file, undefined)).me.epoch, 2);
+  // Files of another folder, database or cluster.
+  const other = folder();
+  cpSync(path, join(other, "cluster.json"));
+  assert.match(again(other, url, join(other, "cluster.json")).stderr, /exists already/);
+  assert.match(again(folder(), server.newDatabase(), path).stderr, /exists already/);
+  const unreached = join(folder(), "cluster.json");
+  assert.equal(again(folder(), "postgres://x@127.0.0.1:9/x", unreached).status, 1);
+  assert.equal(existsSync(unreached), false);
 });
 
 test("a folder joins under a new name with epoch 1, then with the next ones, without the database with its last", {
