@@ -162,7 +162,22 @@ async function ofTemplate(error: unknown, { sql }: Cluster, teamId: string, temp
   return replaced === undefined ? noTemplate(template) : error;
 }
 
-function templatesService({ templates }: Service, cluster: Cluster): Services["templates"] {
+/** The name was taken by a template that another host has deleted, and that this one has not forgotten yet: it does so. */
+async function isFreeNow(
+  error: unknown,
+  { templates, templateRows }: Service,
+  { sql }: Cluster,
+  { teamId, name = "" }: { teamId: string; name?: string | undefined },
+): Promise<boolean> {
+  if (!(error instanceof CapsuleError) || error.code !== "template_name_taken") return false;
+  const row = templateRows.named(teamId, name);
+  if (row === undefined || (await findTemplate(sql, teamId, name)) !== undefined) return false;
+  await templates.retire([{ storage: row.storage, teamId, name, isDeleted: true }]);
+  return true;
+}
+
+function templatesService(service: Service, cluster: Cluster): Services["templates"] {
+  const { templates } = service;
   const viewOf = (of: RemoteTemplate): TemplateView => ({ ...of, type: "snapshot" });
   return {
     list: async (teamId, type) => {
@@ -170,7 +185,14 @@ function templatesService({ templates }: Service, cluster: Cluster): Services["t
       const snapshots = (await templatesOf(cluster.sql, teamId)).map(viewOf);
       return type === "snapshot" ? snapshots : [...templates.list(teamId, "base"), ...snapshots];
     },
-    capture: (...of) => templates.capture(...of),
+    capture: async (teamId, request, ...rest) => {
+      try {
+        return await templates.capture(teamId, request, ...rest);
+      } catch (error) {
+        if (!(await isFreeNow(error, service, cluster, { teamId, name: request.name }))) throw error;
+        return await templates.capture(teamId, request, ...rest);
+      }
+    },
     delete: async (teamId, name) => {
       const found = await findTemplate(cluster.sql, teamId, name);
       if (found === undefined) return await templates.delete(teamId, name);

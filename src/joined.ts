@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { systemClock } from "./capsules/clock.ts";
 import { Cluster } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
+import { freshnessOf } from "./cluster/host-file.ts";
 import { type Holdings, joinCluster } from "./cluster/joining.ts";
 import { signInKey, ticketKey } from "./cluster/peer-keys.ts";
 import { PeerLinks } from "./cluster/peer-links.ts";
@@ -69,7 +70,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     largest: config.limits,
     rows: { audit: records.auditRows, catalog, templates: records.templateRows },
-    step: stepWithFault(config.crashAt),
+    ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
       process.kill(process.pid, "SIGTERM");

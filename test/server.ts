@@ -123,6 +123,11 @@ export class Server implements AsyncDisposable {
     if (process.env.CAPSULE_TEST_KEEP === undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 
+  /** Beside this process's. */
+  get environment(): Readonly<Record<string, string>> {
+    return this.#env;
+  }
+
   get pid(): number | undefined {
     return this.#process?.pid;
   }

@@ -18,6 +18,14 @@ export interface RetiredTemplate {
   isDeleted: boolean;
 }
 
+/** When teams and keys were last known to be the cluster's, kept over a restart. */
+export interface Freshness {
+  /** The time since then; infinite where it is not known. */
+  ageMs(): number;
+  /** They are now. */
+  note(): void;
+}
+
 export interface CatalogOptions {
   sql: Postgres;
   host: string;
@@ -31,28 +39,33 @@ export interface CatalogOptions {
   /** Keys may have ended. */
   onKeys: () => void;
   places: Pick<TemplatePlaces, "follow">;
+  freshness: Freshness;
   /** How long a revoked key is kept. */
   revokedKeepMs: number;
 }
 
 const what = { what: "read teams and keys" };
+/** After a restart keys count as read by so much earlier at most. */
+const noteMs = 10_000;
 
 export class Catalog {
   readonly #options: CatalogOptions;
   #applied = 0;
   #reading: Promise<boolean> | undefined;
-  #freshAt: number | undefined;
+  #freshAt: number;
+  #notedAt = Number.NEGATIVE_INFINITY;
   /** Teams that were deleted elsewhere, and are not forgotten here yet. */
   readonly #ending = new Map<string, TeamRow>();
 
   constructor(options: CatalogOptions) {
     this.#options = options;
+    this.#freshAt = options.clock.ticks() - options.freshness.ageMs();
   }
 
   /** Reads what has changed up to this number. Resolves with false when that failed: the next heartbeat tries again. */
   follow(number: number): Promise<boolean> {
     if (number === this.#applied) {
-      this.#freshAt = this.#options.clock.ticks();
+      this.#setFresh(this.#options.clock.ticks());
       this.#endTeams();
       return Promise.resolve(true);
     }
@@ -72,7 +85,14 @@ export class Catalog {
 
   /** Since teams and keys were last known to be the cluster's; infinite before the first time. */
   get staleMs(): number {
-    return this.#freshAt === undefined ? Number.POSITIVE_INFINITY : this.#options.clock.ticks() - this.#freshAt;
+    return this.#options.clock.ticks() - this.#freshAt;
+  }
+
+  #setFresh(at: number): void {
+    this.#freshAt = at;
+    if (at - this.#notedAt < noteMs) return;
+    this.#notedAt = at;
+    this.#options.freshness.note();
   }
 
   /** Keys, and the teams of those, that count here before the next heartbeat. */
@@ -115,7 +135,7 @@ export class Catalog {
     if (unknown.length > 0) rows.endKeys(unknown, clock.now());
     if (retired.length > 0) await onRetired(retired);
     this.#applied = number;
-    this.#freshAt = began;
+    this.#setFresh(began);
     onKeys();
   }
 

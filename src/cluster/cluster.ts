@@ -13,7 +13,7 @@ import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import { AuditShipping } from "./audit-shipping.ts";
-import { Catalog, type RetiredTemplate } from "./catalog.ts";
+import { Catalog, type Freshness, type RetiredTemplate } from "./catalog.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase } from "./decided.ts";
 import { Listing } from "./listing.ts";
@@ -41,6 +41,8 @@ export interface ClusterOptions {
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
   step?: ClusterStep;
+  /** Default: it is not kept. */
+  freshness?: Freshness;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
   onRefused: (reason: string) => void;
 }
@@ -163,6 +165,7 @@ export class Cluster {
       catalog: new Catalog({
         ...{ sql, host: me.name, rows: rows.catalog, clock, log },
         ...{ onTeamDeleted, onRetired, onKeys, places: this.#places, revokedKeepMs },
+        freshness: this.#options.freshness ?? { ageMs: () => Number.POSITIVE_INFINITY, note() {} },
       }),
     };
     this.copies.follow();

@@ -1,7 +1,18 @@
 /** `host.json` of the data folder: under which name it has joined which cluster, and where the folder lay then. */
 import { createHash, randomBytes } from "node:crypto";
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, statSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  fsyncSync,
+  futimesSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  utimesSync,
+  writeSync,
+} from "node:fs";
 import { join } from "node:path";
+import type { Freshness } from "./catalog.ts";
 
 export interface HostFile {
   cluster: string;
@@ -38,12 +49,14 @@ export function newNonce(): string {
   return randomBytes(16).toString("hex");
 }
 
-/** The file is on disk when this returns. */
+/** The file is on disk when this returns, with the time that it had. */
 export function writeHostFile(dataDir: string, host: HostFile): void {
   const path = join(dataDir, fileName);
+  const readAt = statSync(path, { throwIfNoEntry: false })?.mtime ?? new Date(0);
   const made = openSync(`${path}.new`, "w", 0o600);
   try {
     writeSync(made, `${JSON.stringify(host, undefined, 2)}\n`);
+    futimesSync(made, readAt, readAt);
     fsyncSync(made);
   } finally {
     closeSync(made);
@@ -55,6 +68,15 @@ export function writeHostFile(dataDir: string, host: HostFile): void {
   } finally {
     closeSync(folder);
   }
+}
+
+/** The time of the file is when teams and keys were last read. */
+export function freshnessOf(dataDir: string): Freshness {
+  const path = join(dataDir, fileName);
+  return {
+    ageMs: () => Math.max(0, Date.now() - statSync(path).mtimeMs),
+    note: () => utimesSync(path, new Date(), new Date()),
+  };
 }
 
 /** The same for a folder as long as it is neither copied nor moved: a hash of the machine's id, the file system and the inode. */

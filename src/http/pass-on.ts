@@ -3,6 +3,7 @@
  * holder's. A service on one host has no such port, and each request goes on in the same turn.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { CapsuleError } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
 import { leaveOut, takeIn } from "./audit-trail.ts";
 import type { Caller, Forwarding } from "./forwarding.ts";
@@ -74,6 +75,24 @@ function originFor(request: FastifyRequest): Caller["origin"] {
   return host.length > hostMaxLength ? undefined : { protocol: request.protocol, host };
 }
 
+type RawJson = { rawJSON(text: string): unknown };
+const { rawJSON } = JSON as unknown as RawJson;
+/** Numbers beyond a double's range, which JSON.stringify would make null, so that the holder took the field's default. */
+const beyond = new Map([
+  [Number.POSITIVE_INFINITY, rawJSON("1e400")],
+  [Number.NEGATIVE_INFINITY, rawJSON("-1e400")],
+]);
+
+/** A body that was read here, as text that the holder reads as the same values. Throws "invalid_request". */
+export function bodyAgain(body: unknown): Buffer {
+  try {
+    return Buffer.from(JSON.stringify(body, (_name, value: unknown) => beyond.get(value as number) ?? value));
+  } catch (error) {
+    if (error instanceof RangeError) throw new CapsuleError("invalid_request", "the body is nested too deeply");
+    throw error;
+  }
+}
+
 /** For routes whose body names the capsule. It is sent as it was understood here. Call before the routes are declared. */
 export function passOnByBody(app: App, passingOn: PassingOn): void {
   app.addHook("preValidation", (request, reply, done) => {
@@ -84,7 +103,13 @@ export function passOnByBody(app: App, passingOn: PassingOn): void {
       done();
       return;
     }
-    const body = Buffer.from(JSON.stringify(fields));
+    let body: Buffer;
+    try {
+      body = bodyAgain(fields);
+    } catch (refusal) {
+      done(refusal as Error);
+      return;
+    }
     const passOn = passOnOf(request, reply, { key, body }, { ...passingOn, goOn: (refusal) => done(refusal) });
     if (passOn === undefined) done();
     else passOn();

@@ -10,6 +10,7 @@ import { leaveOut, takeIn } from "./audit-trail.ts";
 import { type Forwarding, type HostForCreate, type NewCapsule, type Placements, RefusedHere } from "./forwarding.ts";
 import { answeredBy } from "./idempotency.ts";
 import { announcesBody } from "./json-body.ts";
+import { bodyAgain } from "./pass-on.ts";
 import type { App } from "./route.ts";
 
 export interface PlacingOptions {
@@ -123,7 +124,7 @@ function exchangeOf(request: FastifyRequest, reply: FastifyReply) {
   const { raw, identity, ip, id } = request;
   return {
     ...{ request: raw, response: reply.raw, upgrade: undefined },
-    ...(announcesBody(raw) ? { body: Buffer.from(JSON.stringify(request.body ?? {})) } : {}),
+    ...(announcesBody(raw) ? { body: bodyAgain(request.body ?? {}) } : {}),
     caller: { identity, address: ip, remote: raw.socket.remoteAddress ?? "", requestId: id },
     team: identity.teamId,
     admitLookup: () => {},

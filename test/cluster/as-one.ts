@@ -1,7 +1,7 @@
 /** A cluster as the service of the conformance tests, whose requests come to hosts that do not hold what they are about. */
 import type { Entry } from "../client.ts";
 import type { Server } from "../server.ts";
-import { Daemons, hostNames } from "./daemons.ts";
+import { Daemons, hostNames, noRoom } from "./daemons.ts";
 
 export interface HostsAsOne extends AsyncDisposable {
   entry: Entry;
@@ -10,8 +10,6 @@ export interface HostsAsOne extends AsyncDisposable {
   daemons: Daemons;
 }
 
-/** As much as is allowed: such a host has room for no VM, so that none is placed there. */
-const noRoom = { CAPSULE_MEMORY_RESERVE_MB: String(1 << 24) };
 /** Paths whose answers are about one host. */
 const ofHost = ["/healthz", "/metrics"];
 

@@ -8,7 +8,7 @@ import { type ClusterStepName, clusterSteps } from "../../src/host/steps.ts";
 import type { Client, Reply } from "../client.ts";
 import { processesOf } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
-import { type Daemon, Daemons } from "./daemons.ts";
+import { bare, type Daemon, Daemons, noRoom } from "./daemons.ts";
 import { lacksPostgres } from "./postgres-server.ts";
 
 const skip = lacksPostgres;
@@ -19,7 +19,7 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
   let two: Daemon;
   before(async () => {
     if (skip !== false) return;
-    daemons = await Daemons.start({ names: ["one", "two"] });
+    daemons = await Daemons.start({ names: ["one", "two"], envOf: (name) => (name === "one" ? bare : noRoom) });
     [one, two] = [daemons.host("one"), daemons.host("two")];
   });
   after(() => daemons?.[Symbol.asyncDispose]());

@@ -31,7 +31,17 @@ export interface DaemonsOptions {
   envOf?: (name: string) => Record<string, string>;
 }
 
-const bare = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
+/** No VM is made ahead of time. */
+export const bare = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
+
+/** As much as is allowed: such a host has room for no VM, so that none is placed there. */
+export const noRoom = { CAPSULE_MEMORY_RESERVE_MB: String(1 << 24) };
+
+/** Whether the host counts PostgreSQL as away. */
+export async function isCutOff({ client }: Daemon): Promise<boolean> {
+  const { json } = await client.call("GET", "/healthz");
+  return json.reasons.includes("the cluster's database is away");
+}
 
 /** Logged by hosts whose way to the database is cut. */
 const awayErrors = [/"msg":"the cluster's database is away: /];
@@ -82,15 +92,16 @@ export class Daemons implements AsyncDisposable {
     await this.host(name).server.start(env);
   }
 
-  /** All links are open, and PostgreSQL runs. Resolves when every host sees every other one, and none counts itself as expired. */
+  /** Opens all links. Resolves when PostgreSQL has every host as up, and none of them counts it as away. */
   async known(): Promise<void> {
     for (const { database, peers } of this.#hosts) for (const link of [database, peers]) link.open();
-    for (const { name, server } of this.#hosts) {
-      await waitFor(`host ${name} to see the others`, async () => {
-        const listed = JSON.parse(await server.operate("admin", "hosts", "--json")) as { state: string }[];
-        return listed.length === this.#hosts.length && listed.every(({ state }) => state === "up");
-      });
-    }
+    await waitFor("all hosts to be up", async () => {
+      const listed = await this.#hosts[0]!.server.operate("admin", "hosts", "--json").catch(() => "[]");
+      const states = (JSON.parse(listed) as { state: string }[]).map(({ state }) => state);
+      return states.length === this.#hosts.length && states.every((state) => state === "up");
+    });
+    for (const host of this.#hosts)
+      await waitFor(`${host.name} to reach PostgreSQL`, async () => !(await isCutOff(host)));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,6 +1,7 @@
 /** Hosts of a cluster without VMs: the real service, cluster and HTTP server, on fake machines and a real PostgreSQL. */
 import { hash } from "node:crypto";
 import pino from "pino";
+import type { Freshness } from "../../src/cluster/catalog.ts";
 import { Cluster } from "../../src/cluster/cluster.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
 import { clusteredServices, startCluster } from "../../src/clustered.ts";
@@ -52,6 +53,7 @@ export interface HostOptions {
   machine?: FakeHost;
   /** In place of that of the cluster's database: a way to it that a test cuts. */
   url?: string;
+  freshness?: Freshness;
   /** Without a join: the epoch of the last life. */
   epoch?: number;
   limits?: Partial<Limits>;
@@ -80,6 +82,7 @@ export async function hostOfCluster(
           clock,
           log: silent,
           me: { name, epoch, nonce: `nonce-${name}` },
+          ...(options.freshness === undefined ? {} : { freshness: options.freshness }),
           revokedKeepMs: 1e9,
           auditKeepMs: 1e9,
         },

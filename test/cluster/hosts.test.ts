@@ -270,6 +270,29 @@ test("a host that is isolated for 900 s accepts no key any longer", { skip }, as
   assert.deepEqual([refused.status, refused.json.error.code], [503, "unavailable"]);
 });
 
+test("a daemon that starts without the database accepts keys for the rest of their time", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, database, linkA } = cluster;
+  let readAt = Number.NEGATIVE_INFINITY;
+  const note = () => {
+    readAt = -890_000;
+  };
+  const freshness = { ageMs: () => 0 - readAt, note };
+  const url = linkA.urlOf(database.url);
+  const life = { database: a.database, machine: a.machine, freshness, url };
+  await a.kill();
+  const second = await hostOfCluster(database, "a", life);
+  await second.kill();
+  assert.equal(readAt, -890_000, "it was noted");
+  linkA.cut();
+  await using third = await hostOfCluster(database, "a", { ...life, epoch: 3 });
+  assert.equal((await third.call("GET", "/v1/session")).status, 200);
+  third.clock.advance(9_000);
+  assert.equal((await third.call("GET", "/v1/session")).status, 200);
+  third.clock.advance(2_000);
+  assert.equal((await third.call("GET", "/v1/session")).status, 503);
+});
+
 test("an answer that was lost is settled by what the database knows", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b, database } = cluster;

@@ -74,6 +74,18 @@ test("an undone create leaves no answer to its Idempotency-Key", { skip }, async
   assert.deepEqual(await database.sql.query("SELECT key FROM idempotency", [], about), []);
 });
 
+test("a template's name is free as soon as another host has deleted it", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const captured = async () => await a.call("POST", "/v1/snapshots", { sandbox_id: await created(a), name: "tools" });
+  assert.equal((await captured()).status, 201);
+  assert.equal((await captured()).json.error.code, "template_name_taken");
+  const { storage } = a.service.templateRows.named("team-red", "tools")!;
+  await database.sql.call("retire_template", [storage, 9], about);
+  assert.equal((await captured()).status, 201);
+  assert.notEqual(a.service.templateRows.named("team-red", "tools")?.storage, storage);
+});
+
 test("a template's name that PostgreSQL cannot have is the name of no template", { skip }, async () => {
   await using cluster = await oneHost();
   const { a } = cluster;
