@@ -345,6 +345,20 @@ describe("what names no rule's host", () => {
     });
   }
 
+  test("goes to the asked address that an entry names, after 10 seconds of silence too", async (t) => {
+    await using at = await world({ ...policy, egress: "allowlist", allow: ["9.9.9.3:80"] });
+    await at.ask(get("other.example"), "9.9.9.3");
+    assert.deepEqual(at.dialler.dialled, ["9.9.9.3:80"]);
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const silent = await at.peer.connected("9.9.9.3", 80);
+    t.mock.timers.tick(9_999);
+    assert.equal(at.dialler.dialled.length, 1);
+    t.mock.timers.tick(1);
+    assert.equal(await silent.text(), "");
+    assert.deepEqual(at.dialler.dialled, ["9.9.9.3:80", "9.9.9.3:80"]);
+    assert.equal(await at.peer.connect("9.9.9.4", 80), "denied: not listed");
+  });
+
   test("is decided by its name under an allowlist", async () => {
     await using at = await world({ ...policy, egress: "allowlist", allow: ["other.example"] });
     await at.ask(get("other.example"), "8.8.8.8");
