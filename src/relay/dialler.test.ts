@@ -1,7 +1,7 @@
 /** Real TCP connections on loopback: what a dial tells, bytes, ends and resets in both directions. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { type AddressInfo, createServer, type Server, Socket } from "node:net";
 import { describe, test } from "node:test";
 import { waitFor } from "../../test/wait-for.ts";
 import { rangeOf } from "../network/destinations.ts";
@@ -70,6 +70,30 @@ describe("a dial", () => {
     await using world = await served(() => {});
     const options = { ...granted(), isGranted: false };
     assert.deepEqual(await new TcpDialler().dial([loopback], world.port, options), { failure: "own address" });
+  });
+
+  test("has a place among the relay's sockets, which one that closes gives back", async () => {
+    await using world = await served(() => {});
+    const upstreams: Upstream[] = [];
+    using _ = { [Symbol.dispose]: () => upstreams.forEach((each) => void each.reset()) };
+    const dialler = new TcpDialler({ placesMax: 2 });
+    const dial = async () => {
+      const found = await dialler.dial([loopback], world.port, granted());
+      if ("failure" in found) return found.failure;
+      upstreams.push(found.upstream);
+      return "connected";
+    };
+    assert.deepEqual([await dial(), await dial(), await dial()], ["connected", "connected", "limit"]);
+    upstreams[0]!.reset();
+    await waitFor("a place is free", async () => (await dial()) === "connected");
+    assert.equal(await dial(), "limit");
+  });
+
+  test("asks the kernel to look after a minute whether a silent peer is still there", async (t) => {
+    await using world = await served(() => {});
+    const asked = t.mock.method(Socket.prototype, "setKeepAlive");
+    (await dialled(world.port)).upstream.reset();
+    assert.deepEqual(asked.mock.calls[0]?.arguments, [true, 60_000]);
   });
 
   test("to several addresses keeps the first that accepts, and closes the others", async () => {

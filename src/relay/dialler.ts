@@ -51,15 +51,17 @@ const shared = Buffer.allocUnsafeSlow(readBytes);
 
 export class TcpDialler implements Dialler {
   readonly #dialMs: number;
+  readonly #placesMax: number;
   #sockets = 0;
 
-  constructor({ deadlineMs = dialMs } = {}) {
+  constructor({ deadlineMs = dialMs, placesMax = socketsMax } = {}) {
     this.#dialMs = deadlineMs;
+    this.#placesMax = placesMax;
   }
 
   async dial(addresses: readonly number[], port: number, { isGranted, signal }: DialOptions): Promise<Dialled> {
     const chosen = addresses.slice(0, dialledAtOnce);
-    if (this.#sockets + chosen.length > socketsMax) return { failure: "limit" };
+    if (this.#sockets + chosen.length > this.#placesMax) return { failure: "limit" };
     const { promise, resolve } = Promise.withResolvers<Dialled>();
     const failures: DialFailure[] = [];
     const dialling = new Set<TcpConnection>();
