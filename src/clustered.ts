@@ -100,13 +100,14 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
   };
 }
 
-function capsulesOf({ capsules }: Service, cluster: Cluster): Services["capsules"] {
+function capsulesOf({ capsules, templateRows }: Service, cluster: Cluster): Services["capsules"] {
   const { urlSecrets, metrics, networks } = capsules;
   return {
     ...{ urlSecrets, metrics, networks },
     ...bound(capsules),
     create: async (teamId, request, ...rest) => {
       try {
+        if (templateRows.named(teamId, request.template) === undefined) cluster.placement.requireFit(request);
         return await capsules.create(teamId, request, ...rest);
       } catch (error) {
         if (isOfThisHost(error)) throw new RefusedHere(error);

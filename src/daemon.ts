@@ -219,14 +219,25 @@ function observersOf({ observe, observeExec, metrics }: Telemetry): Observers {
   };
 }
 
+/** A cluster's change while it runs. */
 function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
   return {
-    capsules: limits.capsules_max,
-    starts: limits.starts_max,
-    runningVcpus: limits.running_vcpus_max,
-    runningMemoryMb: limits.running_memory_max_mb,
+    get capsules() {
+      return limits.capsules_max;
+    },
+    get starts() {
+      return limits.starts_max;
+    },
+    get runningVcpus() {
+      return limits.running_vcpus_max;
+    },
+    get runningMemoryMb() {
+      return limits.running_memory_max_mb;
+    },
+    get templates() {
+      return limits.templates_max;
+    },
     diskBytes: limits.disk_max_bytes,
-    templates: limits.templates_max,
     hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
   };
 }

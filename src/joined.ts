@@ -10,6 +10,7 @@ import { PeerLinks } from "./cluster/peer-links.ts";
 import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
 import { Postgres } from "./cluster/postgres.ts";
+import { SharedLimits } from "./cluster/shared-limits.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
@@ -41,8 +42,6 @@ export interface Joined {
 }
 
 const dayMs = 86_400_000;
-/** Limits that follow from a host's machine. */
-const ofMachine: ReadonlySet<string> = new Set(["vcpus_max", "memory_max_mb"]);
 
 /** Reads the cluster's file, and opens no connection yet. Throws an Error of one sentence. */
 export function openCluster(path: string) {
@@ -58,7 +57,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const clock = systemClock;
   const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
   const catalog = new CatalogRows(records.database);
-  const { me, limits } = await joinCluster({
+  const { me, limits: shared } = await joinCluster({
     ...{ sql, file, dataDir, name: hostName, machineName: hostname(), version, log },
     peer: { address: peerUrl?.address, port: peerUrl?.port ?? config.peerPort },
     holdings: () => holdingsOf(records, catalog),
@@ -66,9 +65,11 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     await sql.close();
     throw error;
   });
+  const limits = new SharedLimits({ own: config.limits, shared, set: limitsSet(), log });
   const cluster: Cluster = new Cluster({
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     largest: config.limits,
+    onLimits: (read) => limits.follow(read),
     rows: { audit: records.auditRows, catalog, templates: records.templateRows },
     ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
     onRefused: (reason) => {
@@ -79,7 +80,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const { forwarder, open, close } = peerPort(cluster, records, file.secret, log);
   return {
     ...{ cluster, forwarding: forwarder },
-    limits: limitsOf(config.limits, limits, log),
+    limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
     start: (service) => startCluster(cluster, service),
@@ -131,12 +132,8 @@ function holdingsOf({ capsuleRows, templateRows }: Records, catalog: CatalogRows
   };
 }
 
-/** Another value in this host's environment is not used. */
-function limitsOf(own: Readonly<Limits>, shared: Record<string, number>, log: Log): Readonly<Limits> {
-  const known = Object.entries(shared).filter(([name]) => Object.hasOwn(own, name) && !ofMachine.has(name));
-  for (const [name, value] of known) {
-    if (own[name as keyof Limits] !== value && process.env[`CAPSULE_${name.toUpperCase()}`] !== undefined)
-      log.warn({ limit: name, value }, "the cluster has another value of a limit than this host's environment");
-  }
-  return Object.freeze({ ...own, ...Object.fromEntries(known) });
+/** Limits that this host's environment sets. */
+function limitsSet(): ReadonlySet<string> {
+  const names = Object.keys(process.env).filter((name) => name.startsWith("CAPSULE_") && process.env[name]);
+  return new Set(names.map((name) => name.slice("CAPSULE_".length).toLowerCase()));
 }

@@ -40,6 +40,7 @@ export interface CatalogOptions {
   onKeys: () => void;
   places: Pick<TemplatePlaces, "follow">;
   freshness: Freshness;
+  onLimits: (limits: Readonly<Record<string, unknown>>) => void;
   /** How long a revoked key is kept. */
   revokedKeepMs: number;
 }
@@ -101,7 +102,7 @@ export class Catalog {
   }
 
   async #read(number: number): Promise<void> {
-    const { sql, host, rows, clock, onRetired, onKeys, places } = this.#options;
+    const { sql, host, rows, clock, onRetired, onKeys, places, onLimits } = this.#options;
     const began = clock.ticks();
     const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
     const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
@@ -123,6 +124,8 @@ export class Catalog {
       what,
     );
     await places.follow(this.#applied);
+    const [cluster] = await sql.query<{ limits: Record<string, unknown> }>("SELECT limits FROM cluster", [], what);
+    if (cluster !== undefined) onLimits(cluster.limits);
     for (const team of teams) if (team.deletedAt !== null) this.#ending.set(team.id, team);
     this.#endTeams();
     rows.put(

@@ -38,6 +38,8 @@ export interface ClusterOptions {
   auditKeepMs: number;
   /** The largest shape of a capsule on this host. */
   largest?: Pick<Room, "vcpus_max" | "memory_max_mb">;
+  /** The cluster's limits were read: some of them may have changed. */
+  onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
   step?: ClusterStep;
@@ -166,6 +168,7 @@ export class Cluster {
         ...{ sql, host: me.name, rows: rows.catalog, clock, log },
         ...{ onTeamDeleted, onRetired, onKeys, places: this.#places, revokedKeepMs },
         freshness: this.#options.freshness ?? { ageMs: () => Number.POSITIVE_INFINITY, note() {} },
+        onLimits: (limits) => this.#options.onLimits?.(limits),
       }),
     };
     this.copies.follow();
@@ -199,7 +202,8 @@ export class Cluster {
   }
 
   #room(): Room {
-    const { vcpus_max = 0, memory_max_mb = 0 } = this.#options.largest ?? {};
+    const any = Number.MAX_SAFE_INTEGER;
+    const { vcpus_max = any, memory_max_mb = any } = this.#options.largest ?? {};
     return { ...this.#joined.room(), vcpus_max, memory_max_mb };
   }
 

@@ -9,6 +9,7 @@ import { type HostFile, newNonce, placeOf, readHostFile, writeHostFile } from ".
 import type { Me } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
 import { migrate } from "./schema/migration.ts";
+import { largestShape } from "./shared-limits.ts";
 
 /** The contents of a data folder, by ids and names. */
 export interface Holdings {
@@ -66,11 +67,13 @@ export async function joinCluster(options: JoiningOptions): Promise<Joined> {
 async function joinAs(options: JoiningOptions, own: HostFile, isNew: boolean): Promise<Joined> {
   const { sql, dataDir, peer, version } = options;
   if (isNew) writeHostFile(dataDir, own);
-  const [found] = await sql.query<{ address: string | null; limits: Record<string, number> }>(
-    "SELECT host(inet_client_addr()) AS address, limits FROM cluster",
-    [],
+  const [found] = await sql.query<{ address: string | null; limits: Record<string, number>; loads: object[] }>(
+    `SELECT host(inet_client_addr()) AS address, limits,
+       ARRAY(SELECT load FROM hosts WHERE state <> 'gone' AND name <> $1) AS loads FROM cluster`,
+    [own.name],
     { what: "join the cluster" },
   );
+  const limits = { ...found?.limits, ...largestShape((found?.loads ?? []) as Record<string, unknown>[]) };
   const address = peer.address ?? found?.address ?? "127.0.0.1";
   try {
     const epoch = await sql.call<number>(
@@ -78,7 +81,7 @@ async function joinAs(options: JoiningOptions, own: HostFile, isNew: boolean): P
       [own.name, own.nonce, placeOf(dataDir), own.epoch, address, peer.port, version, manifestFormat, {}],
       { what: "join the cluster" },
     );
-    const joined: HostFile = { ...own, epoch, limits: found?.limits ?? {} };
+    const joined: HostFile = { ...own, epoch, limits };
     writeHostFile(dataDir, joined);
     return { me: { name: joined.name, epoch, nonce: joined.nonce }, limits: joined.limits };
   } catch (error) {

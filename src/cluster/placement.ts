@@ -61,6 +61,12 @@ export class Placement implements Placements {
     return this.#ranked(withImage, wanted).slice(0, askedMax);
   }
 
+  /** For a capsule of an image on this host. Throws "no_capacity". */
+  requireFit(wanted: Pick<NewCapsule, "vcpus" | "memoryMb">): void {
+    const { vcpus_max, memory_max_mb } = this.#options.room();
+    if (wanted.vcpus > vcpus_max || wanted.memoryMb > memory_max_mb) throw tooLarge(wanted);
+  }
+
   sent(host: HostForCreate, { memoryMb }: NewCapsule): void {
     const name = host ?? this.#options.membership.me.name;
     const row = this.#options.membership.alive(name);
@@ -85,11 +91,13 @@ export class Placement implements Placements {
     return all.filter(({ room: { images } }) => images.includes(name));
   }
 
-  /** In the order in which they are asked. Without any that fits: this one, whose refusal is the answer. */
+  /** In the order in which they are asked. Where none has the image: this one, whose refusal is the answer. */
   #ranked(hosts: { row: HostRow; room: Room }[], wanted: NewCapsule): HostForCreate[] {
     const { membership, random = Math.random } = this.#options;
     const own = membership.me.name;
+    if (hosts.length === 0) return [null];
     const fitting = hosts.filter(({ room }) => wanted.vcpus <= room.vcpus_max && wanted.memoryMb <= room.memory_max_mb);
+    if (fitting.length === 0) throw tooLarge(wanted);
     const candidates = fitting.map(({ row, room }): Candidate => {
       const sentMb = this.#counted(row).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
       return { host: row.name === own ? null : row.name, freeMb: room.free_mb - sentMb };
@@ -104,7 +112,7 @@ export class Placement implements Placements {
     const asked = (roomy.length > 0 ? roomy : all).sort((a, b) => b.freeMb - a.freeMb);
     const isNear = mine !== undefined && asked.includes(mine) && !isWorth(asked[0]!, mine);
     if (isNear) return [null, ...asked.filter((each) => each !== mine).map(({ host }) => host)];
-    return asked.length === 0 ? [null] : asked.map(({ host }) => host);
+    return asked.map(({ host }) => host);
   }
 
   /** Capsules that were sent to a host and are not in its heartbeat's figure yet. */
@@ -118,6 +126,12 @@ export class Placement implements Placements {
 
 function isWorth(other: Candidate, mine: Candidate): boolean {
   return other !== mine && other.freeMb > mine.freeMb * worthFactor + worthMb;
+}
+
+/** The limits of the API are those of the largest host, which may be away. */
+function tooLarge({ vcpus, memoryMb }: Pick<NewCapsule, "vcpus" | "memoryMb">): CapsuleError {
+  const shape = `${vcpus} vCPUs and ${memoryMb} MiB`;
+  return new CapsuleError("no_capacity", `cannot create a capsule: no host that is up can have one of ${shape}`);
 }
 
 /** Another release's heartbeat may say less, or other things. */

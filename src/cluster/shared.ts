@@ -57,3 +57,12 @@ export async function keptAnswer(
   );
   return row;
 }
+
+/** Quotas hold from the next answer on; each host reads the others when it starts. */
+export async function setLimit(sql: Postgres, name: string, value: number): Promise<void> {
+  await sql.query(
+    "UPDATE cluster SET limits = limits || jsonb_build_object($1::text, $2::bigint), catalog = catalog + 1",
+    [name, value],
+    { what: "change a limit" },
+  );
+}

@@ -1,13 +1,17 @@
 /** `capsule admin cluster` and `capsule admin hosts`: a cluster of several hosts, from any host that has its file. */
-import type { Call } from "../cli/command.ts";
+import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
 import { hostSummaries } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
+import { setLimit } from "../cluster/shared.ts";
+import { isOfMachine } from "../cluster/shared-limits.ts";
 import { loadConfig } from "../config.ts";
+import { limitRows } from "../limits.ts";
 import { messageOf } from "../wire/errors.ts";
+import { nearest } from "../wire/nearest.ts";
 
 const ticks = () => performance.now();
 
@@ -26,6 +30,33 @@ export async function checkCluster(): Promise<number> {
     return 0;
   } finally {
     await sql.close();
+  }
+}
+
+/** `NAME=VALUE` of a limit that all hosts share. */
+export async function setClusterLimit({ words: [assignment = ""] }: Pick<Call, "words">): Promise<number> {
+  const [name = "", value = ""] = assignment.split("=", 2);
+  const parsed = limitOf(name, value);
+  const { sql } = await openCluster();
+  try {
+    await setLimit(sql, name, parsed);
+    return 0;
+  } finally {
+    await sql.close();
+  }
+}
+
+function limitOf(name: string, value: string): number {
+  if (isOfMachine(name))
+    throw new UsageError(`${name} follows from the hosts' machines: set CAPSULE_${name.toUpperCase()} of a host`);
+  if (!Object.hasOwn(limitRows, name)) {
+    const meant = nearest(name, Object.keys(limitRows));
+    throw new UsageError(`${JSON.stringify(name)} is no limit; ${meant ?? "GET /v1/limits lists them"}`);
+  }
+  try {
+    return limitRows[name as keyof typeof limitRows].parse(value);
+  } catch (error) {
+    throw new UsageError(`${name} ${messageOf(error)}`);
   }
 }
 

@@ -179,6 +179,16 @@ export const operatorCommands: Commands = {
     examples: [["CAPSULE_CLUSTER=/etc/capsule/cluster.json capsule admin cluster check", "before the first start"]],
     ...local(async () => (await cluster()).checkCluster),
   },
+  "admin cluster set": {
+    usage: "NAME=VALUE",
+    meaning: "change a limit of the cluster",
+    details:
+      "Names are those of GET /v1/limits. Quotas of teams hold within a second; a host uses another limit when it is started again, and says so in its log.",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin cluster set capsules_max=500", "for each team, over all hosts"]],
+    ...local(async () => (await cluster()).setClusterLimit),
+  },
   "admin hosts": {
     usage: "[--json]",
     meaning: "list the hosts of the cluster, after three seconds in which they are watched",

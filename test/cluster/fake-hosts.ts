@@ -54,6 +54,7 @@ export interface HostOptions {
   /** In place of that of the cluster's database: a way to it that a test cuts. */
   url?: string;
   freshness?: Freshness;
+  onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
   /** Without a join: the epoch of the last life. */
   epoch?: number;
   limits?: Partial<Limits>;
@@ -88,6 +89,7 @@ export async function hostOfCluster(
         },
         rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
         onRefused() {},
+        onLimits: (limits) => options.onLimits?.(limits),
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: 60_000, // a busy machine decides nothing by its time
       });

@@ -173,6 +173,29 @@ test("an init that was ended midway is finished by the same command", { skip }, 
   assert.equal(existsSync(unreached), false);
 });
 
+test("a limit of the cluster is set by its name, within its bounds", { skip }, async () => {
+  const { dataDir, path, url } = founded();
+  const set = (assignment: string) =>
+    capsule(dataDir, ["admin", "cluster", "set", assignment], { CAPSULE_CLUSTER: path });
+  const refused = ["capsule_max=5", "capsules_max=0", "capsules_max", "vcpus_max=4"].map(set);
+  assert.deepEqual(
+    refused.map(({ status }) => status),
+    [2, 2, 2, 2],
+  );
+  assert.match(refused[0]!.stderr, /"capsule_max" is no limit; capsules_max/);
+  assert.match(refused[1]!.stderr, /capsules_max must be a whole number from 1/);
+  assert.match(refused[3]!.stderr, /CAPSULE_VCPUS_MAX of a host/);
+  assert.equal(set("capsules_max=5").status, 0);
+  const sql = await Postgres.open({ url, ticks });
+  const [row] = await sql.query<{ limits: { capsules_max: number }; catalog: number }>(
+    "SELECT limits, catalog FROM cluster",
+    [],
+    about,
+  );
+  await sql.close();
+  assert.deepEqual([row!.limits.capsules_max, row!.catalog], [5, 2]);
+});
+
 test("a folder joins under a new name with epoch 1, then with the next ones, without the database with its last", {
   skip,
 }, async () => {

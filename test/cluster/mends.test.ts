@@ -1,6 +1,7 @@
 /** Teams that end on one host while another is busy with them, undone creates, and entries that PostgreSQL cannot keep. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setLimit } from "../../src/cluster/shared.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import { keys } from "../api.ts";
 import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
@@ -149,4 +150,19 @@ test("a capsule that is another host's by the database is stopped, keeps its fil
   a.clock.advance(60_000);
   await a.cluster.settled();
   assert.equal(a.cluster.report().contradictions, 1);
+});
+
+test("limits that are changed in the database are followed", { skip }, async () => {
+  const database = await clusterDatabase(server, { capsules_max: 3 });
+  await using _closed = database;
+  await addTeams(database);
+  const read: unknown[] = [];
+  await using a = await hostOfCluster(database, "a", { onLimits: (limits) => read.push(limits.capsules_max) });
+  assert.deepEqual(read, [3]);
+  await a.second();
+  await setLimit(database.sql, "capsules_max", 1);
+  await a.second();
+  assert.deepEqual(read, [3, 1]);
+  await created(a);
+  assert.equal((await a.call("POST", "/v1/capsules")).json.error.code, "quota_exceeded");
 });
