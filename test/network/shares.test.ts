@@ -78,6 +78,60 @@ test("a user who connects without end leaves places to others and to root", asyn
   for (const stream of relay.streams.values()) stream.fail("denied");
 });
 
+/** Connects from this port, in two steps of which each prints a line. */
+const connectFrom = `${asUser}
+s = socket.socket()
+s.bind(("", int(sys.argv[2])))
+s.setblocking(False)
+s.connect_ex(("203.0.113.11", 80))
+print("begun", flush=True)
+poll = select.poll()
+poll.register(s, select.POLLOUT)
+poll.poll()
+print(errno.errorcode.get(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), "connected"))`;
+
+/** Sends what may pass for packets from this port, until it is killed: datagrams, parts of some, and beginnings of connections. */
+const pretend = `${asUser}
+import time
+port = int(sys.argv[2])
+def bound(kind, port):
+  s = socket.socket(socket.AF_INET, kind)
+  s.bind(("", port))
+  s.setblocking(False)
+  return s
+datagrams = [bound(socket.SOCK_DGRAM, port), bound(socket.SOCK_DGRAM, port + 1024)]
+for s in datagrams: s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+while True:
+  connection = bound(socket.SOCK_STREAM, port + 1024)
+  connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+  connection.connect_ex(("203.0.113.12", 80))
+  for s in datagrams:
+    for message in (b"x", struct.pack(">H", port) * 32750):
+      try: s.sendto(message, ("192.0.0.1", 9))
+      except OSError: pass
+  connection.close()
+  print("sent", flush=True)
+  time.sleep(0.1)`;
+
+test("packets of a user who has no place left do not pass for those of another one", async () => {
+  relay.onRequest = ({ request }) => void request;
+  const greedyProgram = guest.python(connectMany, greedy, "800");
+  await greedyProgram.until((it) => it.text("stdout").includes("32\n"));
+  relay.onRequest = (stream) => void stream.open();
+  const gateway = await guest.sh("pgrep -f '^capsule-agent --gateway'");
+  await guest.sh(`kill -STOP ${gateway}`); // so that all packets come before it looks whose the first one is
+  const connecting = guest.python(connectFrom, other, "40001");
+  await connecting.until((it) => it.text("stdout").includes("begun"));
+  const pretending = guest.python(pretend, greedy, "40001");
+  await pretending.until((it) => it.text("stdout").includes("sent\nsent"));
+  await guest.sh(`kill -CONT ${gateway}`);
+  await connecting.exit();
+  assert.equal(connecting.text("stdout") + connecting.text("stderr"), "begun\nconnected\n");
+  assert.equal(pretending.text("stderr"), "");
+  await guest.sh("pkill -u 1000");
+  await relay.hello();
+});
+
 test("a user who asks without end leaves places to others and to root", async () => {
   relay.onRequest = () => {};
   const program = guest.python(askMany, greedy, "64");

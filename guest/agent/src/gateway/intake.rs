@@ -3,6 +3,7 @@
 use std::io;
 
 use super::flow::{Flow, Purpose, State};
+use super::owners::Protocol;
 use super::packet::{Key, Packet, Segment, Unreachable, GATEWAY, VNET_BYTES};
 use super::serving::{Gateway, BATCH};
 use crate::sys::monotonic_ns;
@@ -102,7 +103,7 @@ impl Gateway {
             }
             return;
         }
-        let owner = self.owners.of(key.source.port());
+        let owner = self.owners.of(Protocol::Tcp, key.source.port());
         if !self.flows.has_place(owner) || !packet.may_be_refused() {
             return self.prohibit(packet);
         }

@@ -4,7 +4,7 @@ use super::conversation::Said;
 use super::dns::{self, Odd, Question};
 use super::flow::Purpose;
 use super::flows::Slot;
-use super::owners::Uid;
+use super::owners::{Protocol, Uid};
 use super::packet::{self, Key};
 use super::questions::{Asker, Pending};
 use super::serving::Gateway;
@@ -18,7 +18,7 @@ impl Gateway {
         } = datagram.key;
         match dns::read(datagram.payload) {
             Ok(question) => {
-                let owner = self.owners.of(client.port());
+                let owner = self.owners.of(Protocol::Udp, client.port());
                 self.ask(question, Asker::Udp { client, server }, owner);
             }
             Err(Odd::Refused(answer)) => {
