@@ -45,6 +45,8 @@ export class Connection implements StreamSink {
   #upstream: Upstream | undefined;
   readonly #abort = new AbortController();
 
+  /** Called with bytes from outside, which are valid during the call, before the stream gets them. */
+  heard: (bytes: Buffer) => void = () => {};
   #inflow: Inflow | undefined;
   #outflow: Outflow | undefined;
   /** Written by the guest and not taken by the peer when the stream had ended. */
@@ -172,7 +174,8 @@ export class Connection implements StreamSink {
     this.#phase = isChecked ? "open" : "checking";
     this.#accept();
     if (isChecked) this.#sendFirst();
-    this.#inflow = new Inflow(upstream, this.#stream, this.#shared, () => this.#upstreamClosed());
+    const closed = () => this.#upstreamClosed();
+    this.#inflow = new Inflow(upstream, this.#stream, this.#shared, { heard: (bytes) => this.heard(bytes), closed });
     this.#inflow.begin();
   }
 

@@ -6,6 +6,7 @@ import type { FirstBytes } from "./first-bytes.ts";
 import { firstBytesMax } from "./first-name.ts";
 import { headerLine } from "./http-head.ts";
 import { bodyOf, valuesOf } from "./inject-heads.ts";
+import { namesUpgrade } from "./upgrade-answer.ts";
 
 /** How the bytes behind a head are delimited: their number, or chunks. */
 export type Framing = number | "chunked";
@@ -13,8 +14,8 @@ export type Framing = number | "chunked";
 export type FirstRequest =
   /** To a rule's host; `port` where the Host says one. */
   | { kind: "ruled"; port?: number }
-  /** To another host, with the head's size. */
-  | { kind: "foreign"; headBytes: number; framing: Framing }
+  /** To another host, with the head's size, and whether it asks for another protocol than HTTP. */
+  | { kind: "foreign"; headBytes: number; framing: Framing; asksUpgrade: boolean }
   | { kind: "odd"; what: string }
   /** No HTTP/1 request. */
   | { kind: "other" }
@@ -50,9 +51,11 @@ export function readFirstRequest(first: FirstBytes, hosts: readonly string[], wa
     const what = found?.odd ?? "an odd head";
     if (!isForeign(head, hosts)) return { kind: "odd", what };
   }
-  const framing = framingOf(head);
+  const raw = fieldsOf(head);
+  const framing = framingOf(head, raw);
   if (framing === undefined) return { kind: "odd", what: "a body that servers delimit differently" };
-  return { kind: "foreign", headBytes: begin + head.length, framing };
+  const asksUpgrade = raw !== undefined && namesUpgrade(raw);
+  return { kind: "foreign", headBytes: begin + head.length, framing, asksUpgrade };
 }
 
 function readLine(line: string, waiting: Waiting): FirstRequest {
@@ -76,8 +79,8 @@ function isForeign(head: string, hosts: readonly string[]): boolean {
   return /\nhost[\t ]*:[^\n]*\n/.test(lower) && !hosts.some((host) => lower.includes(host));
 }
 
-/** Undefined: servers may read its body differently. */
-function framingOf(head: string): Framing | undefined {
+/** Names and values in turn; undefined: a line is odd. */
+function fieldsOf(head: string): string[] | undefined {
   const lines = head.split("\r\n").slice(1, -2);
   const raw: string[] = [];
   for (const line of lines) {
@@ -85,7 +88,12 @@ function framingOf(head: string): Framing | undefined {
     raw.push(name, value.replace(/^[\t ]+|[\t ]+$/g, "")); // a server may take other spaces as a part of it
   }
   const isOdd = !head.endsWith("\r\n\r\n") || raw.some((each, index) => index % 2 === 0 && each === "");
-  if (isOdd) return /content-length|transfer-encoding/i.test(head) ? undefined : 0;
+  return isOdd ? undefined : raw;
+}
+
+/** Undefined: servers may read its body differently. */
+function framingOf(head: string, raw: readonly string[] | undefined): Framing | undefined {
+  if (raw === undefined) return /content-length|transfer-encoding/i.test(head) ? undefined : 0;
   const body = bodyOf(raw);
   const lengths = valuesOf(raw, "content-length");
   if (body === "none") return 0;

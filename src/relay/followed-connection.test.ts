@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { EchoDialler } from "../../test/relay/echo-dialler.ts";
 import type { PeerStream } from "../../test/relay/gateway-peer.ts";
 import { Relayed } from "../../test/relay/relayed.ts";
-import { waitFor } from "../../test/wait-for.ts";
+import { waitFor, within } from "../../test/wait-for.ts";
 import type { RelayPolicy } from "./messages.ts";
 
 const zone = { "api.example": ["9.9.9.1"], "other.example": ["9.9.9.3"] };
@@ -12,8 +12,9 @@ const inject = [{ host: "api.example", headers: { "X-Key": "secret" } }];
 const ruled: Partial<RelayPolicy> = { egress: "public", inject };
 const get = (host: string, more = "") => `GET / HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`;
 
-async function world(policy = ruled) {
-  const dialler = new EchoDialler();
+/** `greeting`: sent by each server before all else. */
+async function world(policy = ruled, greeting = "") {
+  const dialler = Object.assign(new EchoDialler(), { greeting });
   const relay = new Relayed(zone, {}, dialler);
   const { peer, run } = await relay.attach(policy);
   const stream = await peer.connected("9.9.9.3", 80);
@@ -41,10 +42,11 @@ async function world(policy = ruled) {
 
 /** Resolves with how it ended. */
 async function endOf(stream: PeerStream): Promise<string> {
-  await new Promise<void>((resolve) => {
+  const ended = new Promise<void>((resolve) => {
     stream.once("end", resolve);
     stream.once("close", resolve);
   });
+  await within("the stream's end", ended);
   return stream.errored === null ? "ended" : "reset";
 }
 
@@ -110,6 +112,65 @@ describe("a request to a rule's host on a connection to another one", () => {
     at.relay.setPolicy(at.run, { ...ruled, allow: ["9.9.9.9"] });
     tls.end("bye");
     assert.equal(await tls.text(), "bye");
+  });
+});
+
+const upgrade = "Connection: Upgrade\r\nUpgrade: raw\r\n";
+const switching = `HTTP/1.1 101 Switching Protocols\r\n${upgrade}\r\n`;
+
+describe("a server that switches to another protocol", () => {
+  /** Sends this; resolves when it and the answer, which comes first, have come back. */
+  async function answered(answer: string, request: string) {
+    const at = await world(ruled, answer);
+    at.stream.write(request);
+    await waitFor("the answer", () => at.received.text === answer + request);
+    return at;
+  }
+
+  test("gets all that follows at once, whatever it looks like", async () => {
+    await using at = await answered(switching, get("other.example", upgrade));
+    for (const text of ["G", "ET / HTTP/1.1\r\n", get("api.example"), "\r\n"]) await at.echoed(text);
+  });
+
+  const others: [what: string, answer: string, request: string][] = [
+    ["after no request for one", switching, get("other.example")],
+    ["after a request for HTTP/2", switching, get("other.example", upgrade.replace("raw", "h2c"))],
+    ["after two requests", switching, get("other.example", upgrade) + get("other.example", upgrade)],
+    ["in a later answer", `HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n${switching}`, get("other.example", upgrade)],
+    ["to HTTP/2", switching.replace("raw", "h2c"), get("other.example", upgrade)],
+  ];
+  for (const [what, answer, request] of others) {
+    test(`${what} gets no request to a rule's host`, async () => {
+      await using at = await answered(answer, request);
+      const ended = endOf(at.stream);
+      at.stream.write(get("api.example"));
+      assert.equal(await ended, "ended");
+      assert.equal(at.received.text, answer + request);
+    });
+  }
+
+  test("gets none that began before the program could know of it", async () => {
+    await using at = await world(ruled, switching);
+    const request = get("other.example", upgrade);
+    at.stream.write(`${request}GET / HT`);
+    await waitFor("the answer", () => at.received.text === switching + request);
+    const ended = endOf(at.stream);
+    at.stream.write(get("api.example").slice("GET / HT".length));
+    assert.equal(await ended, "ended");
+    assert.equal(at.received.text, switching + request);
+  });
+
+  test("before there was a request gets none to a rule's host", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    await using at = await world(ruled, switching);
+    t.mock.timers.tick(10_000); // a server that speaks first
+    t.mock.timers.reset();
+    await waitFor("it is heard", () => at.received.text === switching);
+    await at.echoed(get("other.example", upgrade));
+    const ended = endOf(at.stream);
+    at.stream.write(get("api.example"));
+    assert.equal(await ended, "ended");
+    assert.equal(at.received.text, switching + get("other.example", upgrade));
   });
 });
 

@@ -1,10 +1,12 @@
 /**
  * The guest's end of a connection that is passed on for a capsule with rules. It ends before a request to a rule's host, which would leave
- * unencrypted: what was sent before is answered, and the program connects again.
+ * unencrypted: what was sent before is answered, and the program connects again. Once the server has switched to another protocol, nothing
+ * is looked at any more.
  */
 import type { Connection } from "./connection.ts";
 import type { PortStream, StreamSink } from "./port-stream.ts";
 import { type FollowedEnd, RequestFollower } from "./request-follower.ts";
+import { UpgradeAnswer } from "./upgrade-answer.ts";
 
 /** Time for the answers to requests before the one that ends it. */
 const lastAnswersMs = 60_000;
@@ -15,6 +17,8 @@ export class FollowedConnection implements StreamSink {
   readonly #follower: RequestFollower;
   readonly #stopped: (why: FollowedEnd) => void;
   #isStopped = false;
+  /** Undefined once it is known, or can be that of no upgrade. */
+  #answer: UpgradeAnswer | undefined = new UpgradeAnswer();
   #timer: NodeJS.Timeout | undefined;
 
   /** Takes the place of `connection` as the stream's sink. */
@@ -28,6 +32,7 @@ export class FollowedConnection implements StreamSink {
     this.#stopped = stopped;
     this.#follower = new RequestFollower(hosts, (bytes) => connection.data(bytes));
     stream.sink = this;
+    connection.heard = (bytes) => this.#hear(bytes);
   }
 
   data(bytes: Buffer): void {
@@ -49,6 +54,15 @@ export class FollowedConnection implements StreamSink {
   closed(hasEnded: boolean): void {
     clearTimeout(this.#timer);
     this.#connection.closed(hasEnded);
+  }
+
+  /** Bytes of the server, on their way. */
+  #hear(bytes: Buffer): void {
+    if (this.#answer === undefined) return;
+    const switches = this.#follower.asksUpgrade ? this.#answer.take(bytes) : false;
+    if (switches === undefined) return;
+    this.#answer = undefined;
+    if (switches) this.#follower.switched();
   }
 
   #stopIf(why: FollowedEnd | undefined): void {

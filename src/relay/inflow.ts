@@ -12,11 +12,17 @@ export interface InflowShared {
   countBytes: (direction: "in" | "out", bytes: number) => void;
 }
 
+export interface InflowEvents {
+  /** Bytes that the stream gets next, valid during the call. */
+  heard: (bytes: Buffer) => void;
+  closed: () => void;
+}
+
 export class Inflow implements Receiver {
   readonly #upstream: Upstream;
   readonly #stream: PortStream;
   readonly #shared: InflowShared;
-  readonly #onClosed: () => void;
+  readonly #events: InflowEvents;
   #heldBytes = 0;
   /** The stream has no credit, or its port is congested. */
   #isBlocked = false;
@@ -29,11 +35,11 @@ export class Inflow implements Receiver {
     this.resume();
   };
 
-  constructor(upstream: Upstream, stream: PortStream, shared: InflowShared, onClosed: () => void) {
+  constructor(upstream: Upstream, stream: PortStream, shared: InflowShared, events: InflowEvents) {
     this.#upstream = upstream;
     this.#stream = stream;
     this.#shared = shared;
-    this.#onClosed = onClosed;
+    this.#events = events;
   }
 
   begin(): void {
@@ -46,6 +52,7 @@ export class Inflow implements Receiver {
     const { share, countBytes, held } = this.#shared;
     const mayReadOn = share.spend(() => {
       countBytes("in", bytes.length);
+      this.#events.heard(bytes);
       this.#isBlocked = !this.#stream.send(Buffer.from(bytes));
       this.#hold(this.#isBlocked ? this.#stream.queuedBytes : 0);
     }, this.#turn);
@@ -62,7 +69,7 @@ export class Inflow implements Receiver {
     const wasStopped = this.#isStopped;
     this.stop();
     if (!wasStopped && (hadError || !this.#hasEnded)) this.#stream.reset();
-    this.#onClosed();
+    this.#events.closed();
   }
 
   /** The stream has taken what was held. */

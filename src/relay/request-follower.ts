@@ -25,6 +25,8 @@ export class RequestFollower {
   #leftBytes = 0;
   #line = "";
   #linesBytes = 0;
+  #requests = 0;
+  #asksUpgrade = false;
 
   /** `pass` gets the bytes that may go out, valid during the call. */
   constructor(hosts: () => readonly string[], pass: (bytes: Buffer) => void) {
@@ -35,6 +37,19 @@ export class RequestFollower {
   /** Bytes of a head that is not whole yet. */
   get heldBytes(): number {
     return this.#head.bytes.length;
+  }
+
+  /** Whether one request was passed on, the first, and it asks for another protocol. */
+  get asksUpgrade(): boolean {
+    return this.#asksUpgrade;
+  }
+
+  /**
+   * The server has switched to the other protocol: the rest is passed on unread. Bytes behind the request that came before are no part of
+   * that protocol, and what they begin stays a request.
+   */
+  switched(): void {
+    if (this.#asksUpgrade && this.#place === "between") this.#place = "bytes";
   }
 
   /** Undefined: it goes on. */
@@ -119,6 +134,7 @@ export class RequestFollower {
       this.#place = "bytes";
       return bytes;
     }
+    this.#asksUpgrade = this.#requests++ === 0 && found.asksUpgrade;
     this.#pass(bytes.subarray(0, found.headBytes));
     if (found.framing === "chunked") this.#place = "size";
     else {
