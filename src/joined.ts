@@ -104,6 +104,7 @@ export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, se
     tickets: new SharedTickets(ticketKey(secret)),
     signInLinks: new SharedLinks(signInKey(secret)),
   });
+  cluster.locations.askBy((team, key) => forwarder.questions.ask(team, key));
   let server: PeerServer | undefined;
   return {
     forwarder,

@@ -23,6 +23,8 @@ export interface Holders {
   knows(team: string | undefined, key: string): boolean;
   /** The host that was asked does not hold it: the next `find` asks the database. */
   forget(team: string | undefined, key: string): void;
+  /** Names of the other hosts that can be asked. */
+  peers(): string[];
   /** The address of a host's peer port; undefined: the host is unknown or has expired. */
   peer(host: string): { host: string; address: string; port: number } | undefined;
 }

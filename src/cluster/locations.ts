@@ -7,11 +7,13 @@ import type { Postgres } from "./postgres.ts";
 
 export interface LocationsOptions {
   sql: Postgres;
-  membership: Pick<Membership, "me" | "alive">;
+  membership: Pick<Membership, "me" | "alive" | "hosts">;
   store: Pick<CapsuleStore, "get" | "idNamed">;
 }
 
 const entriesMax = 100_000;
+/** A lookup is given up after that time: its client then waits for the other hosts. */
+const [onceMs, allMs] = [1_500, 2_000];
 const idPattern = /^cl-[0-9a-z]{25}$/;
 const namePattern = new RegExp(capsuleNamePattern, "u");
 
@@ -19,6 +21,7 @@ export class Locations implements Holders {
   readonly #options: LocationsOptions;
   /** Names of hosts by team and key, the one used last at the end. */
   readonly #known = new Map<string, string>();
+  #askHosts = async (_team: string | undefined, _key: string): Promise<string | undefined> => undefined;
 
   constructor(options: LocationsOptions) {
     this.#options = options;
@@ -36,11 +39,15 @@ export class Locations implements Holders {
       return this.#at(known);
     }
     const column = isId(team, key) ? "id" : "name";
+    // A database that is away is asked after the hosts, and before them otherwise: it may be back, or have gone.
+    const isAskedFirst = sql.isAway;
+    const found = isAskedFirst ? await this.#ask(team, key) : undefined;
+    if (found !== undefined) return found;
     try {
       const [row] = await sql.query<{ host: string | null }>(
         `SELECT host FROM capsules WHERE ($1::text IS NULL OR team_id = $1) AND ${column} = $2`,
         [team ?? null, key],
-        { what: "find a capsule" },
+        { what: "find a capsule", onceMs, allMs },
       );
       if (row === undefined) return { at: "nowhere" };
       if (row.host === null) return { at: "unavailable" };
@@ -49,8 +56,20 @@ export class Locations implements Holders {
       this.#note(entry, row.host);
       return this.#at(row.host);
     } catch {
-      return { at: "unavailable" };
+      return (isAskedFirst ? undefined : await this.#ask(team, key)) ?? { at: "unavailable" };
     }
+  }
+
+  /** `ask`: asks all other hosts, and resolves with the one that holds the capsule. */
+  askBy(ask: (team: string | undefined, key: string) => Promise<string | undefined>): void {
+    this.#askHosts = ask;
+  }
+
+  async #ask(team: string | undefined, key: string): Promise<Holder | undefined> {
+    const host = await this.#askHosts(team, key);
+    if (host === undefined) return undefined;
+    this.#note(entryOf(team, key), host);
+    return this.#at(host);
   }
 
   knows(team: string | undefined, key: string): boolean {
@@ -59,6 +78,12 @@ export class Locations implements Holders {
 
   forget(team: string | undefined, key: string): void {
     this.#known.delete(entryOf(team, key));
+  }
+
+  peers(): string[] {
+    const { membership } = this.#options;
+    const others = membership.hosts().filter(({ name, isExpired }) => name !== membership.me.name && !isExpired);
+    return others.map(({ name }) => name);
   }
 
   peer(host: string): { host: string; address: string; port: number } | undefined {

@@ -23,7 +23,7 @@ const idleMax = 32;
 const keepAliveMs = 10_000;
 
 export interface PeerLinksOptions {
-  holders: Pick<Holders, "peer">;
+  holders: Pick<Holders, "peer" | "peers">;
   hostName: string;
   secret: Uint8Array;
 }
@@ -57,6 +57,10 @@ export class PeerLinks implements Links {
 
   isUp(host: string): boolean {
     return this.#options.holders.peer(host) !== undefined;
+  }
+
+  hosts(): string[] {
+    return this.#options.holders.peers();
   }
 
   async probe(host: string): Promise<boolean> {

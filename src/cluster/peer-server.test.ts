@@ -191,3 +191,23 @@ test("a host that never answers is given up when it has expired and takes no con
   cluster.expired.delete("a");
   cluster.ports.set("a", peerPort);
 });
+
+test("a question for a holder is answered by the rows of this host, and one that is none with 400", async () => {
+  const id = await a.capsule();
+  const textOf = (...question: unknown[]) => Buffer.from(JSON.stringify(question)).toString("base64url");
+  for (const [question, status] of [
+    [textOf("team-red", id), 204],
+    [textOf(null, id), 204],
+    [textOf("team-blue", id), 404],
+    [textOf("team-red", "no-such-name"), 404],
+    [textOf("team-red"), 400],
+    [textOf(1, id), 400],
+    ["", 400],
+    ["x", 400],
+    ["e".repeat(2_000), 400],
+  ] as const) {
+    const socket = await authenticated();
+    socket.write(head("/", [`X-Capsule-Question: ${question}`]));
+    assert.match(await received(socket), new RegExp(`^HTTP/1.1 ${status} `), question);
+  }
+});

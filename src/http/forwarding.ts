@@ -171,6 +171,8 @@ export interface Links {
    */
   take(host: string, team: string | undefined): Link;
   isUp(host: string): boolean;
+  /** The other hosts that can be asked. */
+  hosts(): string[];
   /** Whether the host answers a handshake now, although it counts as expired. */
   probe(host: string): Promise<boolean>;
   close(): void;

@@ -75,15 +75,39 @@ test("what can be no id and no name is 404, with a NUL as well", { skip }, async
   }
 });
 
-test("without the database a host passes on what its map knows, and nothing else", { skip }, async () => {
+test("without the database a host finds capsules by its map, and by asking the other hosts", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b, linkB } = cluster;
-  const [known, unknown] = [await created(a), await created(a)];
+  const [known, unknown] = [await created(a), await created(a, { name: "web" })];
   assert.equal((await b.call("GET", `/v1/capsules/${known}`)).status, 200);
   linkB.cut();
   assert.equal((await b.call("GET", `/v1/capsules/${known}`)).status, 200);
-  const { status, json, headers } = await b.call("GET", `/v1/capsules/${unknown}`);
-  assert.deepEqual([status, json.error.code, headers["retry-after"]], [503, "unavailable", "5"]);
+  assert.equal((await b.call("GET", "/v1/capsules/web")).json.id, unknown);
+  const ran = await b.call("POST", `/v1/capsules/${unknown}/exec`, { cmd: "echo", args: ["there"] });
+  assert.deepEqual([ran.status, ran.json.stdout], [200, "there\n"]);
+  assert.equal((await b.call("POST", `/v1/capsules/${unknown}/pause`)).status, 200);
+  assert.equal(a.service.store.get(unknown)?.status, "paused");
+});
+
+test("without the database a capsule that no host says to hold is 503, another team's too, until it is back", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, linkB } = cluster;
+  const { json: foreign } = await a.call("POST", "/v1/capsules", {}, { "x-api-key": keys.blue });
+  const late = await created(a);
+  linkB.cut();
+  const answers = new Set<string>();
+  for (const key of [foreign.id, `cl-${"z".repeat(25)}`, "no-such-name"]) {
+    const { status, json, headers } = await b.call("GET", `/v1/capsules/${key}`);
+    answers.add(JSON.stringify([status, json, headers["retry-after"]]));
+  }
+  assert.equal(answers.size, 1, [...answers].join("\n"));
+  assert.match([...answers][0]!, /^\[503,.*"unavailable".*"5"\]$/);
+  await a.app.close(); // with its peer port
+  assert.equal((await b.call("GET", `/v1/capsules/${late}`)).status, 503);
+  linkB.open();
+  assert.equal((await b.call("GET", `/v1/capsules/${foreign.id}`)).status, 404);
 });
 
 test("numbers beyond a double, and bodies that are nested deeply, are refused at every host", { skip }, async () => {

@@ -104,6 +104,10 @@ export class FakeHolders implements Holders {
     this.stale.delete(key);
   }
 
+  peers(): string[] {
+    return [...this.#cluster.ports.keys()].filter((host) => host !== this.#name && !this.#cluster.expired.has(host));
+  }
+
   peer(host: string) {
     this.addressesAsked++;
     if (this.#cluster.expired.has(host)) return undefined;

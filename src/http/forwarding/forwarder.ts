@@ -19,6 +19,7 @@ import type {
   TicketsOfAllHosts,
 } from "../forwarding.ts";
 import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
+import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
 import { PendingRequests } from "./pending-requests.ts";
 
@@ -47,7 +48,9 @@ export interface ForwarderOptions {
 
 export class Forwarder implements Forwarding {
   /** The requests that other hosts pass on to this one. */
-  readonly peers = new PeerRequests();
+  readonly peers: PeerRequests;
+  /** Asks them for a capsule. */
+  readonly questions: HolderQuestions;
   readonly tickets: TicketsOfAllHosts | undefined;
   readonly signInLinks: LinksOfAllHosts | undefined;
   readonly #places: Places;
@@ -65,6 +68,8 @@ export class Forwarder implements Forwarding {
     this.signInLinks = signInLinks;
     this.#placements = placements;
     this.#places = places;
+    this.peers = new PeerRequests(places);
+    this.questions = new HolderQuestions(links);
     this.#links = links;
     this.#pending = new PendingRequests(links);
   }

@@ -4,10 +4,11 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { ForwardingParts, PassOn, PeerCaller } from "../forwarding.ts";
+import type { ForwardingParts, PassOn, PeerCaller, Places } from "../forwarding.ts";
 import { announcesBody } from "../json-body.ts";
 import { closeSlowReaders } from "../slow-readers.ts";
 import { callerHeader, decodeCaller, takeCallerHeader } from "./caller-header.ts";
+import { answerQuestion } from "./holder-questions.ts";
 
 /** Holds the request's id in the 421 of a host that does not hold the capsule; a guest's own 421 has no way to know it. */
 export const misdirectedHeader = "x-capsule-misdirected";
@@ -22,7 +23,12 @@ export class PeerRequests {
   readonly #received = new WeakMap<IncomingMessage, PeerRequest>();
   /** Servers of peer ports. */
   readonly #served: Server[] = [];
+  readonly #places: Pick<Places, "isHere">;
   #parts: ForwardingParts | undefined;
+
+  constructor(places: Pick<Places, "isHere">) {
+    this.#places = places;
+  }
 
   attachTo(parts: ForwardingParts): void {
     this.#parts = parts;
@@ -59,6 +65,7 @@ export class PeerRequests {
     };
     for (const event of ["request", "checkContinue", "checkExpectation"] as const) {
       peers.on(event, (request: IncomingMessage, response: ServerResponse) => {
+        if (answerQuestion(request, response, this.#places)) return;
         if (enter(request, response)) server.emit(event, request, response);
         else refuse(response);
       });
