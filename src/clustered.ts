@@ -8,8 +8,7 @@ import { viewOf } from "./capsules/view.ts";
 import type { Cluster } from "./cluster/cluster.ts";
 import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
-import type { RemoteTemplate } from "./cluster/remote-changes.ts";
-import { findTemplate, keptAnswer, retireTemplate, templatesOf } from "./cluster/shared.ts";
+import { findTemplate, keptAnswer, type RemoteTemplate, retireTemplate, templatesOf } from "./cluster/shared.ts";
 import { RefusedHere } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
 import type { buildService } from "./service.ts";
@@ -57,7 +56,7 @@ export function clusteredServices({ service, cluster, health, keysStaleMs }: Clu
     audit: auditOf(service, cluster),
     idempotency: idempotencyOf(service, cluster),
     health: { ...health, ...methodsOf(health), away: () => cluster.reasons() },
-    remoteEvents: { follow: (teamId) => cluster.changes.follow(teamId) },
+    sharedEvents: cluster.changes,
   };
 }
 
@@ -116,12 +115,6 @@ function capsulesOf({ capsules, templateRows }: Service, cluster: Cluster): Serv
     },
     find: (...of) => cluster.listing.find(...of),
     usage: async (teamId) => ({ ...capsules.usage(teamId), ...(await cluster.listing.usage(teamId)) }),
-    onChange: (listener) => {
-      const ends = [capsules.onChange(listener), cluster.changes.onChange({ capsule: listener, template() {} })];
-      return () => {
-        for (const end of ends) end();
-      };
-    },
   };
 }
 
@@ -140,7 +133,7 @@ const unchanged = [
     "pause",
     "resume",
   ] as const),
-  ...(["stop", "start", "destroy", "portAccess", "onPortsChanged", "onEnd"] as const),
+  ...(["stop", "start", "destroy", "portAccess", "onPortsChanged", "onEnd", "onChange"] as const),
 ] satisfies readonly (keyof Services["capsules"])[];
 
 function bound(capsules: Service["capsules"]): Pick<Services["capsules"], (typeof unchanged)[number]> {
@@ -200,17 +193,7 @@ function templatesService(service: Service, cluster: Cluster): Services["templat
       await retireTemplate(cluster.sql, found.storage, Date.now());
       await templates.retire([{ storage: found.storage, teamId, name, isDeleted: true }]);
     },
-    onChange: (listener) => {
-      const remote = {
-        capsule() {},
-        template: (teamId: string, name: string, of: RemoteTemplate | undefined) =>
-          listener(teamId, name, of === undefined ? undefined : viewOf(of)),
-      };
-      const ends = [templates.onChange(listener), cluster.changes.onChange(remote)];
-      return () => {
-        for (const end of ends) end();
-      };
-    },
+    onChange: (listener) => templates.onChange(listener),
   };
 }
 

@@ -22,8 +22,8 @@ import { type Me, Membership } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
-import { RemoteChanges } from "./remote-changes.ts";
 import { Settling } from "./settling.ts";
+import { TeamChanges } from "./team-changes.ts";
 import { TemplatePlaces } from "./template-places.ts";
 
 export interface ClusterOptions {
@@ -83,7 +83,7 @@ export class Cluster {
   readonly locations: Locations;
   readonly placement: Placement;
   readonly audit: AuditShipping;
-  readonly changes: RemoteChanges;
+  readonly changes: TeamChanges;
   readonly newKeys: NewKeys;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
@@ -105,7 +105,9 @@ export class Cluster {
       load: () => ({ memory_mb: store.runningMemoryMb(), ...this.#room() }),
       onBeat: (beat) => this.#onBeat(beat),
     });
-    this.copies = new Copies({ sql, store, host: me, clock, log, step: options.step });
+    this.changes = new TeamChanges({ sql, log });
+    const onCopied = () => this.changes.soon();
+    this.copies = new Copies({ sql, store, host: me, clock, log, onCopied, step: options.step });
     this.decided = new DecidedByDatabase({
       ...{ sql, me, membership: this.membership, copies: this.copies },
       onDoubt: (id) => this.#doubt(id),
@@ -117,7 +119,6 @@ export class Cluster {
       ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
-    this.changes = new RemoteChanges({ sql, host: me.name, log });
     const ticks = () => clock.ticks();
     this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
   }

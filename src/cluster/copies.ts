@@ -14,6 +14,8 @@ export interface CopiesOptions {
   host: { name: string; epoch: number };
   clock: Clock;
   log: Log;
+  /** Called behind each batch. */
+  onCopied: () => void;
   step?: ClusterStep | undefined;
 }
 
@@ -98,7 +100,7 @@ export class Copies {
   }
 
   async #flushAll(): Promise<void> {
-    const { sql, host, log, step } = this.#options;
+    const { sql, host, log, onCopied, step } = this.#options;
     let pauseMs = gatherMs;
     while (this.#marked.size > 0) {
       const batch = this.#take();
@@ -108,6 +110,7 @@ export class Copies {
             what: "copy the status of capsules",
           });
         step?.("status.copied");
+        onCopied();
       } catch (error) {
         if (!sql.isAway)
           log.error({ err: error }, "the status of capsules could not be copied; it will be tried again");

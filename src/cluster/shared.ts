@@ -1,6 +1,14 @@
 /** Templates and kept answers of a team, read from PostgreSQL. */
 import type { Postgres } from "./postgres.ts";
-import type { RemoteTemplate } from "./remote-changes.ts";
+
+/** A template as all hosts show it. */
+export interface RemoteTemplate {
+  name: string;
+  vcpus: number;
+  memoryMb: number;
+  sizeBytes: number;
+  createdAt: number;
+}
 
 const what = { what: "read the templates" };
 

@@ -37,6 +37,13 @@ interface Ring {
   lingerTimer: NodeJS.Timeout | undefined;
 }
 
+/** An event whose id is of a counter that all hosts share. */
+export interface SharedEvent {
+  id: string;
+  name: EventName | "reset";
+  data: object;
+}
+
 export interface Subscription {
   /** The bytes of the response. */
   stream: Readable;
@@ -70,6 +77,15 @@ export class EventFeed {
    * CapsuleError("quota_exceeded").
    */
   subscribe(teamId: string, lastId: string | undefined): Subscription {
+    return this.#open(teamId, (ring) => replayOf(ring, lastId));
+  }
+
+  /** As `subscribe`, of a stream that begins with these events. */
+  open(teamId: string, events: readonly SharedEvent[]): Subscription {
+    return this.#open(teamId, () => events.map(({ id, name, data }) => encode(id, name, data)));
+  }
+
+  #open(teamId: string, first: (ring: Ring) => Buffer[]): Subscription {
     const ring = this.#ringOf(teamId);
     if (ring.streams.size >= this.#streamsMax) {
       throw new CapsuleError("quota_exceeded", `the team has ${ring.streams.size} event streams open already`);
@@ -78,7 +94,7 @@ export class EventFeed {
     clearTimeout(ring.lingerTimer);
     ring.streams.add(stream);
     stream.once("close", () => this.#remove(teamId, ring, stream));
-    stream.push(Buffer.concat([Buffer.from(`retry: ${reconnectMs}\n\n`), ...replayOf(ring, lastId)]));
+    stream.push(Buffer.concat([Buffer.from(`retry: ${reconnectMs}\n\n`), ...first(ring)]));
     if (this.#isClosed) endStream(ring, stream);
     return { stream, end: () => endStream(ring, stream) };
   }
@@ -94,6 +110,12 @@ export class EventFeed {
     while (ring.kept.length > this.#ringMax || ring.keptBytes > this.#backlogMaxBytes / replayShare)
       ring.keptBytes -= ring.kept.shift()!.length;
     this.#pushToAll(ring, event);
+  }
+
+  /** Sends an event to the team's streams, and keeps nothing. */
+  tell(teamId: string, { id, name, data }: SharedEvent): void {
+    const ring = this.#rings.get(teamId);
+    if (ring !== undefined) this.#pushToAll(ring, encode(id, name, data));
   }
 
   /** Sends a comment to every stream, so that clients and proxies do not time out. */

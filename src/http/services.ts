@@ -1,9 +1,9 @@
 /** The methods of the rooms below that the HTTP server calls. */
-import type { Capsules } from "../capsules/capsules.ts";
+import type { Capsules, CapsuleView } from "../capsules/capsules.ts";
 import type { Audit } from "../teams/audit.ts";
 import type { Idempotency } from "../teams/idempotency.ts";
 import type { KeyView, Requester, Teams } from "../teams/teams.ts";
-import type { Templates } from "../templates/templates.ts";
+import type { Templates, TemplateView } from "../templates/templates.ts";
 import type { ServiceState } from "../wire/health.ts";
 
 /** The methods of `T` with these names, whose results may come later. */
@@ -36,10 +36,27 @@ export interface UnheardKeys {
   vouch(keyId: string): Promise<void>;
 }
 
-/** Changes of other hosts' capsules and templates, for streams of events. */
-export interface RemoteEvents {
-  /** Every change of the team after the answer is told. The returned function ends that. Throws "unavailable". */
-  follow(teamId: string): Promise<() => void>;
+export type SharedChange =
+  | { kind: "capsule"; view: CapsuleView }
+  | { kind: "capsule-removed"; id: string }
+  | { kind: "template"; view: TemplateView }
+  | { kind: "template-removed"; name: string };
+
+/** A stream that begins behind a change. */
+export interface Opened {
+  /** The id of the last change before the stream's own. */
+  id: string;
+  /** The changes that its client has missed; undefined: there are too many, or they cannot be told. */
+  missed: { id: string; change: SharedChange }[] | undefined;
+  end: () => void;
+}
+
+/** Changes of a team on all hosts, with ids that all hosts share. */
+export interface SharedEvents {
+  /** Calls `listener` with each change of a team that has streams, in the order of the ids. */
+  onChange(listener: (teamId: string, id: string, change: SharedChange) => void): () => void;
+  /** Later changes are told until `end` of what `begin` gets is called. Rejects with "unavailable", or the error of `begin`. */
+  open<T>(teamId: string, lastId: string | undefined, begin: (opened: Opened) => T): Promise<T>;
 }
 
 export type CapsulesService = Later<Capsules, "usage"> &
@@ -94,5 +111,5 @@ export interface Services {
     away?(): string[];
   };
   /** undefined: there are no other hosts. */
-  remoteEvents?: RemoteEvents;
+  sharedEvents?: SharedEvents;
 }

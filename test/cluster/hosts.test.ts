@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import type { CapsuleView } from "../../src/capsules/view.ts";
 import { keys } from "../api.ts";
 import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
@@ -164,44 +163,6 @@ test("a template is the cluster's, used where it was made, and deleted at any ho
   assert.equal((await a.call("POST", `/v1/capsules/${paused}/resume`)).json.error.code, "conflict");
   await a.second();
   assert.equal((await a.call("POST", "/v1/capsules", { template: "tools" })).json.error.code, "not_found");
-});
-
-test("changes on one host are told on the other, once each and in order", { skip }, async () => {
-  await using cluster = await twoHosts();
-  const { a, b } = cluster;
-  const told: string[] = [];
-  b.services.capsules.onChange((_team: string, id: string, view: CapsuleView | undefined) =>
-    told.push(view === undefined ? `${id} gone` : `${id} ${view.status} ${view.host}`),
-  );
-  b.services.templates.onChange((_team, name, view) => told.push(`${name} ${view === undefined ? "gone" : view.type}`));
-  await created(a); // before it is followed
-  const unfollow = await b.cluster.changes.follow("team-red");
-  const id = await created(a);
-  await b.cluster.changes.poll();
-  await a.call("POST", `/v1/capsules/${id}/pause`);
-  await a.copied();
-  await b.cluster.changes.poll();
-  await b.cluster.changes.poll();
-  await a.call("DELETE", `/v1/capsules/${id}`);
-  await a.copied();
-  await b.cluster.changes.poll();
-  await a.call("POST", "/v1/snapshots", { sandbox_id: await created(a), name: "tools" });
-  await b.cluster.changes.poll();
-  await a.call("DELETE", "/v1/snapshots/tools");
-  await b.cluster.changes.poll();
-  unfollow();
-  const last = told
-    .filter((each) => each.startsWith("cl-"))
-    .at(-1)!
-    .split(" ")[0];
-  assert.deepEqual(told, [
-    `${id} running a`,
-    `${id} paused a`,
-    `${id} gone`,
-    `${last} gone`,
-    "tools snapshot",
-    "tools gone",
-  ]);
 });
 
 test("without the database what runs goes on, nothing is made or destroyed, and all is settled when it is back", {

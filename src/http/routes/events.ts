@@ -2,9 +2,11 @@
 import type { Readable } from "node:stream";
 import Type from "typebox";
 import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event.ts";
-import { EventFeed } from "../event-feed.ts";
+import type { CapsuleBodies } from "../capsule-bodies.ts";
+import { EventFeed, type SharedEvent, type Subscription } from "../event-feed.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
+import type { Opened, Services, SharedChange } from "../services.ts";
 import { templateBody } from "./snapshots.ts";
 
 const heartbeatMs = 15_000;
@@ -12,18 +14,10 @@ const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({
 
 export const eventsSection: Section = { chapter: "Service", register };
 
-function register(app: App, { services: { teams, capsules, templates, remoteEvents }, bodies }: RouteContext): void {
+function register(app: App, { services, bodies }: RouteContext): void {
+  const { teams, sharedEvents } = services;
   const feed = new EventFeed();
-  const unsubscribes = [
-    capsules.onChange((teamId, id, view) => {
-      if (view === undefined) feed.publish(teamId, "capsule-removed", () => ({ id }));
-      else feed.publish(teamId, "capsule", () => bodies.of(view));
-    }),
-    templates.onChange((teamId, name, view) => {
-      if (view === undefined) feed.publish(teamId, "template-removed", () => ({ name }));
-      else feed.publish(teamId, "template", () => templateBody(view));
-    }),
-  ];
+  const unsubscribes = published(feed, services, bodies);
   const heartbeat = setInterval(() => feed.heartbeat(), heartbeatMs).unref();
   app.addHook("preClose", (done) => {
     clearInterval(heartbeat);
@@ -31,6 +25,14 @@ function register(app: App, { services: { teams, capsules, templates, remoteEven
     feed.close();
     done();
   });
+  const subscribe = async (teamId: string, lastId: string | undefined): Promise<Subscription> => {
+    if (sharedEvents === undefined) return feed.subscribe(teamId, lastId);
+    return await sharedEvents.open(teamId, lastId, (opened) => {
+      const subscription = feed.open(teamId, firstOf(opened, lastId, bodies));
+      subscription.stream.once("close", opened.end);
+      return subscription;
+    });
+  };
 
   app.get(
     "/events",
@@ -50,9 +52,7 @@ function register(app: App, { services: { teams, capsules, templates, remoteEven
       },
     },
     async ({ identity, headers }, reply) => {
-      const unfollow = await remoteEvents?.follow(identity.teamId);
-      const { stream, end } = subscribed(() => feed.subscribe(identity.teamId, headers["last-event-id"]), unfollow);
-      if (unfollow !== undefined) stream.once("close", unfollow);
+      const { stream, end } = await subscribe(identity.teamId, headers["last-event-id"]);
       stream.once("close", teams.onRevoked(identity.keyId, end));
       return reply
         .type(eventStreamType)
@@ -63,12 +63,37 @@ function register(app: App, { services: { teams, capsules, templates, remoteEven
   );
 }
 
-/** Throws as `subscribe`, and then follows nothing. */
-function subscribed<T>(subscribe: () => T, unfollow: (() => void) | undefined): T {
-  try {
-    return subscribe();
-  } catch (error) {
-    unfollow?.();
-    throw error;
+/** Gives the feed all changes; the returned functions end that. */
+function published(feed: EventFeed, services: Services, bodies: CapsuleBodies): (() => void)[] {
+  const { capsules, templates, sharedEvents } = services;
+  if (sharedEvents !== undefined)
+    return [sharedEvents.onChange((teamId, id, change) => feed.tell(teamId, eventOf(id, change, bodies)))];
+  return [
+    capsules.onChange((teamId, id, view) => {
+      if (view === undefined) feed.publish(teamId, "capsule-removed", () => ({ id }));
+      else feed.publish(teamId, "capsule", () => bodies.of(view));
+    }),
+    templates.onChange((teamId, name, view) => {
+      if (view === undefined) feed.publish(teamId, "template-removed", () => ({ name }));
+      else feed.publish(teamId, "template", () => templateBody(view));
+    }),
+  ];
+}
+
+function eventOf(id: string, change: SharedChange, bodies: CapsuleBodies): SharedEvent {
+  switch (change.kind) {
+    case "capsule":
+      return { id, name: change.kind, data: bodies.of(change.view) };
+    case "template":
+      return { id, name: change.kind, data: templateBody(change.view) };
+    case "capsule-removed":
+      return { id, name: change.kind, data: { id: change.id } };
+    case "template-removed":
+      return { id, name: change.kind, data: { name: change.name } };
   }
+}
+
+function firstOf({ id, missed }: Opened, lastId: string | undefined, bodies: CapsuleBodies): SharedEvent[] {
+  if (missed !== undefined) return missed.map((each) => eventOf(each.id, each.change, bodies));
+  return [{ id, name: "reset", data: { reason: lastId === undefined ? "new" : "missed" } }];
 }

@@ -1,0 +1,195 @@
+/**
+ * Changes of a team's capsules and templates on all hosts, for its streams of events: asked for twice a second for teams that listen, and
+ * after each status copy of this host. A change has the team's version, which is locked until its commit: what is above the last one read
+ * has not been read yet. So a stream goes on at any host behind the position that it has reached at another one.
+ */
+import type { Capsule } from "../capsules/store.ts";
+import type { CapsuleView } from "../capsules/view.ts";
+import type { Opened, SharedChange } from "../http/services.ts";
+import type { Log } from "../log.ts";
+import { viewOfRemote } from "./listing.ts";
+import { changesStatement, compare, endOf, type Position, positionOf, textOf } from "./positions.ts";
+import type { Postgres } from "./postgres.ts";
+import type { RemoteTemplate } from "./shared.ts";
+
+export interface TeamChangesOptions {
+  sql: Postgres;
+  log: Log;
+}
+
+const pollMs = 500;
+/** Rows of one statement; labels and network of a capsule have up to 190 KiB. */
+const rowsMax = 100;
+/** A client that has missed more lists again. */
+const missedMax = { changes: 256, bytes: 1 << 18 };
+const what = { what: "follow the changes of a team" };
+
+interface Followed {
+  position: Position;
+  streams: number;
+}
+
+interface Row extends Position {
+  kind: SharedChange["kind"];
+  data: Record<string, unknown>;
+}
+
+type Listener = (teamId: string, id: string, change: SharedChange) => void;
+
+export class TeamChanges {
+  readonly #options: TeamChangesOptions;
+  readonly #teams = new Map<string, Followed>();
+  readonly #listeners = new Set<Listener>();
+  #timer: NodeJS.Timeout | undefined;
+  #polling: Promise<void> | undefined;
+  #isClosed = false;
+
+  constructor(options: TeamChangesOptions) {
+    this.#options = options;
+  }
+
+  onChange(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * `begin` is called with the changes behind `lastId`; each later one is told until its `end` is called. Rejects with "unavailable", or
+   * the error of `begin`.
+   */
+  async open<T>(teamId: string, lastId: string | undefined, begin: (opened: Opened) => T): Promise<T> {
+    const followed = await this.#follow(teamId);
+    let isEnded = false;
+    const end = () => {
+      if (!isEnded) this.#unfollow(teamId, followed);
+      isEnded = true;
+    };
+    try {
+      let at = lastId === undefined ? undefined : positionOf(lastId);
+      if (at !== undefined && compare(at, followed.position) > 0) await this.poll(); // another host has read further
+      const missed: Row[] = [];
+      while (at !== undefined && compare(at, followed.position) !== 0) {
+        const until = followed.position;
+        const page: Row[] = compare(at, until) > 0 ? [] : await this.#page(teamId, at, until);
+        missed.push(...page);
+        const isLast = page.length < rowsMax;
+        at = isMuch(missed) || compare(at, until) > 0 ? undefined : isLast ? until : page.at(-1)!;
+      }
+      // In the turn in which its position is the team's: no change is told twice or left out.
+      const { position } = followed;
+      return begin({ id: textOf(position), missed: at === undefined ? undefined : told(missed, position), end });
+    } catch (error) {
+      end();
+      throw error;
+    }
+  }
+
+  /** Reads at once what this host has just written. */
+  soon(): void {
+    if (this.#teams.size > 0) void this.poll();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.#teams.clear();
+  }
+
+  /** Tells what has changed since the last call. Resolves also when the database is away: the next call tells it. */
+  async poll(): Promise<void> {
+    await this.#polling; // which may have begun before the change
+    this.#polling ??= this.#read()
+      .catch((error: unknown) => {
+        const { sql, log } = this.#options;
+        if (!sql.isAway) log.error({ err: error }, "changes of a team could not be read");
+      })
+      .finally(() => {
+        this.#polling = undefined;
+      });
+    await this.#polling;
+  }
+
+  async #follow(teamId: string): Promise<Followed> {
+    const version = this.#teams.has(teamId) ? 0 : ((await this.#versions([teamId])).get(teamId) ?? 0);
+    const followed = this.#teams.get(teamId) ?? { position: endOf(version), streams: 0 };
+    this.#teams.set(teamId, followed);
+    followed.streams += 1;
+    this.#schedule();
+    return followed;
+  }
+
+  #unfollow(teamId: string, followed: Followed): void {
+    followed.streams -= 1;
+    if (followed.streams === 0 && this.#teams.get(teamId) === followed) this.#teams.delete(teamId);
+  }
+
+  #schedule(): void {
+    if (this.#timer !== undefined || this.#teams.size === 0 || this.#isClosed) return;
+    this.#timer = setTimeout(() => {
+      void this.poll().finally(() => {
+        this.#timer = undefined;
+        this.#schedule();
+      });
+    }, pollMs).unref();
+  }
+
+  /** A team's version is read first: all changes up to it are committed then, and a row that changes later gets a higher one. */
+  async #read(): Promise<void> {
+    if (this.#teams.size === 0) return;
+    for (const [teamId, version] of await this.#versions([...this.#teams.keys()])) {
+      const followed = this.#teams.get(teamId);
+      if (followed === undefined || version === followed.position.version) continue;
+      // A database that was put back has forgotten changes.
+      if (version < followed.position.version) followed.position = endOf(version);
+      else await this.#readTeam(teamId, followed, endOf(version));
+    }
+  }
+
+  async #readTeam(teamId: string, followed: Followed, until: Position): Promise<void> {
+    while (compare(followed.position, until) < 0) {
+      const page = await this.#page(teamId, followed.position, until);
+      followed.position = page.length < rowsMax ? until : page.at(-1)!;
+      for (const { id, change } of told(page, followed.position))
+        for (const listener of this.#listeners) listener(teamId, id, change);
+    }
+  }
+
+  async #versions(teamIds: readonly string[]): Promise<Map<string, number>> {
+    const rows = await this.#options.sql.query<{ id: string; version: number }>(
+      "SELECT id, version FROM teams WHERE id = ANY($1)",
+      [teamIds],
+      what,
+    );
+    return new Map(rows.map(({ id, version }) => [id, version]));
+  }
+
+  /** Changes behind `after` up to `until`, in their order. */
+  async #page(teamId: string, after: Position, until: Position): Promise<Row[]> {
+    const values = [teamId, after.version, after.mark, until.version, until.mark, rowsMax];
+    return await this.#options.sql.query<Row>(changesStatement, values, what);
+  }
+}
+
+function isMuch(rows: readonly Row[]): boolean {
+  const bytes = rows.reduce(
+    (sum, { data }) => sum + String(data.labels ?? "").length + String(data.network ?? "").length,
+    0,
+  );
+  return rows.length > missedMax.changes || bytes > missedMax.bytes;
+}
+
+/** With the position behind each; `end`: behind all of them. */
+function told(rows: readonly Row[], end: Position): { id: string; change: SharedChange }[] {
+  return rows.map((row, at) => {
+    const next = rows[at + 1];
+    const isWhole = next !== undefined && next.version > row.version;
+    return { id: textOf(next === undefined ? end : isWhole ? endOf(row.version) : row), change: changeOf(row) };
+  });
+}
+
+function changeOf({ kind, data }: Row): SharedChange {
+  if (kind === "capsule") return { kind, view: { ...viewOfRemote(data as never), host: data.host } as CapsuleView };
+  if (kind === "template") return { kind, view: { ...(data as unknown as RemoteTemplate), type: "snapshot" } };
+  if (kind === "capsule-removed") return { kind, id: String((data as unknown as Capsule).id) };
+  return { kind, name: String(data.name) };
+}
