@@ -1,6 +1,4 @@
 /** The part of the cluster's file about a bucket: its URL, the key to it, and the key that its contents are sealed under. */
-import { Bucket, type Retries } from "./bucket.ts";
-import { SealedBucket } from "./sealed-bucket.ts";
 import type { SealingKey } from "./sealing.ts";
 
 export interface BucketAccess {
@@ -9,12 +7,6 @@ export interface BucketAccess {
   accessKeyId: string;
   secretAccessKey: string;
   sealing: SealingKey;
-}
-
-/** The package of S3 is loaded here. */
-export async function openBucket(access: BucketAccess, retries: Partial<Retries> = {}): Promise<SealedBucket> {
-  const { S3Objects } = await import("./s3-objects.ts");
-  return new SealedBucket(new Bucket(new S3Objects(access), retries), access.sealing);
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * The file that CAPSULE_CLUSTER names: the way to the database, and the secrets of the cluster. It is the same on every host, of mode
+ * The file that CAPSULE_CLUSTER names: the ways to the database and the bucket, and the secrets of the cluster. It is the same on every host, of mode
  * 0600, and its values stand in no environment and on no command line.
  */
 import { randomBytes } from "node:crypto";
@@ -15,6 +15,7 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname } from "node:path";
+import { type BucketAccess, requireBucketUrl } from "../bucket/access.ts";
 
 export interface ClusterFile {
   /** The cluster's id, which its database has too. */
@@ -25,11 +26,13 @@ export interface ClusterFile {
   secret: Buffer;
   /** Under which values of clients are stored, in place of the data folder's secret.key; 32 bytes. */
   valuesKey: Buffer;
+  /** Undefined: capsules and templates stay where they are. */
+  bucket: BucketAccess | undefined;
 }
 
 const format = 1;
 const keyBytes = 32;
-const fields = ["format", "cluster", "postgres", "secret", "values_key"];
+const fields = ["format", "cluster", "postgres", "secret", "values_key", "bucket"];
 const sizeMax = 64 * 1024;
 
 /** Throws an Error of one sentence that names the file and what to do. */
@@ -57,22 +60,62 @@ export function readClusterFile(path: string): ClusterFile {
     if (typeof key !== "string" || !/^[0-9a-f]{64}$/.test(key)) throw problem(`has no ${name} of 64 hex digits`);
     return Buffer.from(key, "hex");
   };
-  return { cluster, postgres, secret: keyOf("secret"), valuesKey: keyOf("values_key") };
+  const bucket = parsed.bucket === undefined ? undefined : bucketOf(parsed.bucket, path, problem);
+  return { cluster, postgres, secret: keyOf("secret"), valuesKey: keyOf("values_key"), bucket };
 }
 
-/** A new cluster's; `valuesKey` is that of the first host's data folder. */
-export function newClusterFile(postgres: string, valuesKey: Buffer): ClusterFile {
-  return { cluster: randomBytes(8).toString("hex"), postgres, secret: randomBytes(keyBytes), valuesKey };
+function bucketOf(value: unknown, path: string, problem: (what: string) => Error): BucketAccess {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw problem("has no object as its bucket");
+  const { url, access_key_id, secret_access_key, sealing_key, sealing_key_number, ...more } = value as Record<
+    string,
+    unknown
+  >;
+  const [unknown] = Object.keys(more);
+  if (unknown !== undefined) throw problem(`has the unknown field ${JSON.stringify(`bucket.${unknown}`)}`);
+  if (typeof url !== "string") throw problem("has no URL of its bucket");
+  requireBucketUrl(url, path);
+  if (!isCredential(access_key_id)) throw problem("has no access_key_id of its bucket");
+  if (!isCredential(secret_access_key)) throw problem("has no secret_access_key of its bucket");
+  if (typeof sealing_key !== "string" || !/^[0-9a-f]{64}$/.test(sealing_key))
+    throw problem("has no sealing_key of 64 hex digits");
+  const number = sealing_key_number;
+  if (typeof number !== "number" || !Number.isInteger(number) || number < 1 || number > 0xffff_ffff)
+    throw problem("has no sealing_key_number");
+  const sealing = { number, key: Buffer.from(sealing_key, "hex") };
+  return { url, accessKeyId: access_key_id, secretAccessKey: secret_access_key, sealing };
+}
+
+/** A key's id or its secret, as it can stand in a header of HTTP. */
+export function isCredential(value: unknown): value is string {
+  return typeof value === "string" && /^[!-~]{1,512}$/.test(value);
+}
+
+/** A new cluster's, with keys of its own; `valuesKey` is that of the first host's data folder. */
+export function newClusterFile(
+  postgres: string,
+  valuesKey: Buffer,
+  bucket?: Omit<BucketAccess, "sealing"> | undefined,
+): ClusterFile {
+  const [cluster, secret] = [randomBytes(8).toString("hex"), randomBytes(keyBytes)];
+  const sealing = { number: 1, key: randomBytes(keyBytes) };
+  return { cluster, postgres, secret, valuesKey, bucket: bucket === undefined ? undefined : { ...bucket, sealing } };
 }
 
 /** The file must not exist yet. It is whole, and on disk when this returns. */
-export function writeClusterFile(path: string, { cluster, postgres, secret, valuesKey }: ClusterFile): void {
+export function writeClusterFile(path: string, { cluster, postgres, secret, valuesKey, bucket }: ClusterFile): void {
   const part = `${path}.new`;
   rmSync(part, { force: true }); // of a command that was ended
   const file = openSync(part, "wx", 0o600);
   try {
     fchmodSync(file, 0o600);
-    const values = { format, cluster, postgres, secret: secret.toString("hex"), values_key: valuesKey.toString("hex") };
+    const keys = { secret: secret.toString("hex"), values_key: valuesKey.toString("hex") };
+    const values = {
+      format,
+      cluster,
+      postgres,
+      ...keys,
+      ...(bucket === undefined ? {} : { bucket: bucketFields(bucket) }),
+    };
     writeSync(file, `${JSON.stringify(values, undefined, 2)}\n`);
     fsyncSync(file);
   } finally {
@@ -86,6 +129,13 @@ export function writeClusterFile(path: string, { cluster, postgres, secret, valu
   } finally {
     closeSync(folder);
   }
+}
+
+function bucketFields({ url, accessKeyId, secretAccessKey, sealing }: BucketAccess) {
+  return {
+    ...{ url, access_key_id: accessKeyId, secret_access_key: secretAccessKey },
+    ...{ sealing_key: sealing.key.toString("hex"), sealing_key_number: sealing.number },
+  };
 }
 
 /**

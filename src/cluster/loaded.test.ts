@@ -34,7 +34,13 @@ test("the daemon of a host alone loads no module of the cluster", () => {
 
 test("the package of S3 is loaded with a bucket, and not before", () => {
   const isS3 = (url: string) => /\/node_modules\/s3mini\//.test(url);
-  for (const file of ["operator/cluster.ts", "cluster/cluster-file.ts", "joined.ts", "bucket/access.ts"])
+  for (const file of [
+    "operator/cluster.ts",
+    "cluster/cluster-file.ts",
+    "joined.ts",
+    "bucket/opening.ts",
+    "operator/bucket-check.ts",
+  ])
     assert.deepEqual(modulesOf(file).filter(isS3), [], file);
   assert.ok(modulesOf("bucket/s3-objects.ts").some(isS3));
 });

@@ -5,11 +5,13 @@
 import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
+import { type BucketAccess, requireBucketUrl } from "../bucket/access.ts";
 import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
-import { secretLine } from "../cli/secrets.ts";
+import { secretLines } from "../cli/secrets.ts";
 import {
   type ClusterFile,
+  isCredential,
   newClusterFile,
   readClusterFile,
   requireSafeUrl,
@@ -29,6 +31,7 @@ import { lockData } from "../host/disk/lock.ts";
 import { requireDatabase } from "../host/disk/lost-database.ts";
 import { SecretKey, secretKeyName } from "../secret.ts";
 import { messageOf } from "../wire/errors.ts";
+import { checkBucket } from "./bucket-check.ts";
 
 /** The folder's capsules, keys and templates become the cluster's; nothing is changed when it is refused. */
 export async function initCluster(call: Pick<Call, "text">): Promise<number> {
@@ -39,12 +42,14 @@ export async function initCluster(call: Pick<Call, "text">): Promise<number> {
     throw new UsageError(
       "a password on the command line is seen by all users of the machine: leave it out of the URL; it is asked for, or is a line on standard input",
     );
+  const bucket = call.text("bucket");
+  if (bucket !== undefined) requireBucketUrl(bucket, "--bucket");
   const config = loadConfig();
   const path = resolve(call.text("file") ?? join(config.dataDir, "cluster.json"));
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
   const lock = lockData(config.dataDir);
   try {
-    await init(config, url, path);
+    await init(config, { postgres: url, bucket }, path);
   } finally {
     lock.release();
   }
@@ -53,7 +58,12 @@ export async function initCluster(call: Pick<Call, "text">): Promise<number> {
   return 0;
 }
 
-async function init(config: Config, url: string, path: string): Promise<void> {
+interface Urls {
+  postgres: string;
+  bucket: string | undefined;
+}
+
+async function init(config: Config, urls: Urls, path: string): Promise<void> {
   const { dataDir } = config;
   const joined = readHostFile(dataDir);
   const kept = existsSync(path) ? readClusterFile(path) : undefined;
@@ -62,9 +72,10 @@ async function init(config: Config, url: string, path: string): Promise<void> {
   requireDatabase(dataDir, databasePath(dataDir));
   SecretKey.ofFolder(dataDir); // made where there is none
   const valuesKey = Buffer.from(readFileSync(join(dataDir, secretKeyName), "latin1").trim(), "hex");
-  if (kept !== undefined && !isOwn(kept, url, valuesKey))
+  if (kept !== undefined && !isOwn(kept, urls, valuesKey))
     throw new Failure(`${path} exists already`, "Use another --file, or remove it.");
-  const file = kept ?? newClusterFile(withPassword(url, await secretLine("Password of PostgreSQL")), valuesKey);
+  const file = kept ?? (await askedFile(urls, valuesKey));
+  if (file.bucket !== undefined) await checkBucket(file.bucket);
   const sql = await Postgres.open({ url: file.postgres, ticks: () => performance.now() });
   try {
     const found = await sql.transact((each) => schemaOf(each));
@@ -76,6 +87,22 @@ async function init(config: Config, url: string, path: string): Promise<void> {
   } finally {
     await sql.close();
   }
+}
+
+/** The keys to database and bucket stand on no command line and in no environment. */
+async function askedFile({ postgres, bucket: url }: Urls, valuesKey: Buffer): Promise<ClusterFile> {
+  const ofBucket = url === undefined ? [] : ["Access key id of the bucket", "Secret access key of the bucket"];
+  const [password = "", ...keys] = await secretLines(["Password of PostgreSQL", ...ofBucket]);
+  const wrong = keys.findIndex((key) => !isCredential(key));
+  if (wrong !== -1)
+    throw new Failure(
+      `there is no ${ofBucket[wrong]!.toLowerCase()}, or it has a character that no key has`,
+      "Standard input has a line for the password of PostgreSQL, which may be empty, and two for the bucket.",
+    );
+  const [accessKeyId = "", secretAccessKey = ""] = keys;
+  const bucket: Omit<BucketAccess, "sealing"> | undefined =
+    url === undefined ? undefined : { url, accessKeyId, secretAccessKey };
+  return newClusterFile(withPassword(postgres, password), valuesKey, bucket);
 }
 
 interface Written {
@@ -138,10 +165,11 @@ function withPassword(url: string, password: string): string {
   return whole.href;
 }
 
-/** A file of an earlier command with the same database and folder. */
-function isOwn({ postgres, valuesKey }: ClusterFile, url: string, own: Buffer): boolean {
+/** A file of an earlier command with the same database, bucket and folder. */
+function isOwn({ postgres, valuesKey, bucket }: ClusterFile, urls: Urls, own: Buffer): boolean {
   const bare = new URL(postgres);
   bare.password = "";
   bare.searchParams.delete("password");
-  return bare.href === new URL(url).href && valuesKey.equals(own);
+  const isSame = bare.href === new URL(urls.postgres).href && bucket?.url === urls.bucket;
+  return isSame && valuesKey.equals(own);
 }

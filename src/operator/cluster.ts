@@ -12,10 +12,11 @@ import { loadConfig } from "../config.ts";
 import { limitRows } from "../limits.ts";
 import { messageOf } from "../wire/errors.ts";
 import { nearest } from "../wire/nearest.ts";
+import { checkBucket } from "./bucket-check.ts";
 
 const ticks = () => performance.now();
 
-/** Whether file, database and schema fit together. */
+/** Whether file, database and schema fit together, and the bucket can be used. */
 export async function checkCluster(): Promise<number> {
   const { file, sql } = await openCluster();
   try {
@@ -26,7 +27,9 @@ export async function checkCluster(): Promise<number> {
       });
     if (found === undefined) throw new Failure("the database has no cluster", "Run capsule admin cluster init.");
     if (found.id !== file.cluster) throw new Failure("the database belongs to another cluster than the cluster file");
-    console.log(`cluster ${found.id}, schema ${found.schema}: the file and the database fit together`);
+    if (file.bucket !== undefined) await checkBucket(file.bucket);
+    const also = file.bucket === undefined ? "" : ", and the bucket takes, lists, returns and deletes objects";
+    console.log(`cluster ${found.id}, schema ${found.schema}: the file and the database fit together${also}`);
     return 0;
   } finally {
     await sql.close();

@@ -154,12 +154,13 @@ export const operatorCommands: Commands = {
     ...local(async () => (await import("./backup.ts")).backup),
   },
   "admin cluster init": {
-    usage: "--postgres URL [--file FILE]",
+    usage: "--postgres URL [--bucket URL] [--file FILE]",
     meaning: "make a cluster of several hosts, with what this data folder has",
     details:
-      "The server must be stopped; its VMs run on. The password of PostgreSQL is asked for, or is a line on standard input. The file has the cluster's secrets and is the same on every host. Prints its path. A command that was ended midway is finished by the same one.",
+      "The server must be stopped; its VMs run on. The password of PostgreSQL, then the access key id and the secret access key of a bucket, are asked for, or are lines on standard input. The file has the cluster's secrets and is the same on every host. Prints its path. A command that was ended midway is finished by the same one.",
     options: {
       postgres: { value: "URL", meaning: "an empty database, without a password: postgres://user@host/database" },
+      bucket: { value: "URL", meaning: "a bucket of S3: https://HOST/BUCKET[?region=NAME]" },
       file: { value: "FILE", meaning: "file to write; default: cluster.json in the data folder" },
     },
     words: [0, 0],
@@ -173,7 +174,7 @@ export const operatorCommands: Commands = {
   },
   "admin cluster check": {
     usage: "",
-    meaning: "check that the file of CAPSULE_CLUSTER and its database fit together",
+    meaning: "check that the file of CAPSULE_CLUSTER and its database fit together, and try its bucket",
     options: {},
     words: [0, 0],
     examples: [["CAPSULE_CLUSTER=/etc/capsule/cluster.json capsule admin cluster check", "before the first start"]],

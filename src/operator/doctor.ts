@@ -38,7 +38,8 @@ export async function doctor(): Promise<number> {
   try {
     const tried = await tryCapsule(config);
     tried.forEach(print);
-    console.log(`\n${verdictOn(tried)}`);
+    const notes = findings.filter(({ word }) => word === "warning");
+    console.log(`\n${verdictOn([...notes, ...tried])}`);
     return 0;
   } catch (error) {
     console.log(`\nA capsule did not work here: ${messageOf(error)}.`);
@@ -73,6 +74,7 @@ async function check(config: Config): Promise<Finding[]> {
       "run ./dev up as root, or install qemu-system-x86 by apt",
     ),
     ...(await checkData(config)),
+    ...(await checkCluster(config)),
     await finding("jail", () => checkJail(config), "VMs are not started without a jail"),
     { word: "ok", name: "memory", text: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
     freeMb >= leastFreeMb
@@ -83,6 +85,11 @@ async function check(config: Config): Promise<Finding[]> {
           text: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are needed`,
         },
   ];
+}
+
+/** A host alone loads nothing of this. */
+async function checkCluster({ cluster }: Config): Promise<Finding[]> {
+  return cluster === undefined ? [] : await (await import("./bucket-check.ts")).bucketFindings(cluster);
 }
 
 /** Another user's data folder hides whether an image is built. */

@@ -17,10 +17,11 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { type BucketAccess, openBucket } from "../../src/bucket/access.ts";
+import type { BucketAccess } from "../../src/bucket/access.ts";
 import type { Retries } from "../../src/bucket/bucket.ts";
 import { type DownloadOptions, download } from "../../src/bucket/download.ts";
 import { BucketError, DamagedObject } from "../../src/bucket/objects.ts";
+import { openBucket } from "../../src/bucket/opening.ts";
 import { type SealedBucket, sha256Of } from "../../src/bucket/sealed-bucket.ts";
 import { seal } from "../../src/bucket/sealing.ts";
 import { tryBucket } from "../../src/bucket/trial.ts";

@@ -1,9 +1,10 @@
-/** `./dev cluster`: PostgreSQL and two hosts on this machine, in a folder that is removed with them when it ends. */
+/** `./dev cluster`: PostgreSQL, a bucket and two hosts on this machine, in a folder that is removed with them when it ends. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { waitFor } from "../wait-for.ts";
+import { CephServer } from "./ceph-server.ts";
 import { PostgresServer } from "./postgres-server.ts";
 
 const root = resolve(import.meta.dirname, "../..");
@@ -20,6 +21,7 @@ interface Host {
 const work = mkdtempSync(join(tmpdir(), "capsule-cluster-"));
 chmodSync(work, 0o755);
 const postgres = await PostgresServer.startIn(join(work, "postgres"));
+const ceph = await CephServer.startIn(join(work, "ceph"));
 const hosts = ["one", "two"].map(hostOf);
 const servers: ChildProcess[] = [];
 const { promise: ended, resolve: end } = Promise.withResolvers<void>();
@@ -29,7 +31,9 @@ try {
   const [one] = hosts as [Host, Host];
   const key = capsule(one, ["admin", "keys", "create", "--team", "default"]);
   const file = join(work, "cluster.json");
-  capsule(one, ["admin", "cluster", "init", "--postgres", postgres.newDatabase(), "--file", file]);
+  const bucket = await ceph.newBucket();
+  const init = ["--postgres", postgres.newDatabase(), "--bucket", bucket.url, "--file", file];
+  capsule(one, ["admin", "cluster", "init", ...init], `\n${bucket.accessKeyId}\n${bucket.secretAccessKey}\n`);
   writeFileSync(join(work, "api-key"), `${key}\n`, { mode: 0o600 });
   for (const host of hosts) {
     Object.assign(host.env, { CAPSULE_CLUSTER: file });
@@ -47,12 +51,13 @@ Two hosts answer as one. In another terminal:
   CAPSULE_URL=${hosts[1]!.url} ${program} ls
   CAPSULE_DATA=${work}/one CAPSULE_CLUSTER=${file} ${program} admin hosts
 
-Ctrl-C ends both, with their VMs and PostgreSQL, and removes ${work}.`);
+Ctrl-C ends both, with their VMs, PostgreSQL and the bucket, and removes ${work}.`);
   await ended;
 } finally {
   await Promise.all(servers.map(stopped));
   for (const host of hosts) if (existsSync(join(host.env.CAPSULE_DATA!, "capsule.db"))) capsule(host, ["down"]);
   await postgres.stop();
+  await ceph.remove();
   rmSync(work, { recursive: true, force: true });
 }
 
@@ -67,8 +72,8 @@ function hostOf(name: string, index: number): Host {
   return { name, url: `http://127.0.0.1:${firstPort + index}`, env };
 }
 
-function capsule({ env }: Host, words: string[]): string {
-  return execFileSync(program, words, { env, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).trim();
+function capsule({ env }: Host, words: string[], input = ""): string {
+  return execFileSync(program, words, { env, input, encoding: "utf8", stdio: ["pipe", "pipe", "inherit"] }).trim();
 }
 
 function up(url: string): Promise<unknown> {
