@@ -6,6 +6,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { waitFor } from "../wait-for.ts";
 import { deadline, service, Visitor } from "./browser.ts";
 
 const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
@@ -164,7 +165,7 @@ test("a second folder waits for the first, and either is cancelled alone", deadl
   const held = Promise.withResolvers<void>();
   const asked: string[] = [];
   await page.route("**/files/stream/write", async (route) => {
-    asked.push(route.request().headers()["x-path"] ?? route.request().url());
+    asked.push(route.request().url());
     await held.promise;
     await route.continue().catch(() => {}); // the page has ended that of the cancelled one
   });
@@ -182,6 +183,7 @@ test("a second folder waits for the first, and either is cancelled alone", deadl
   await dropped("three");
   await page.getByText("waits for its turn").nth(1).waitFor();
   assert.equal(await page.getByRole("progressbar").count(), 1);
+  await waitFor("the request of the first", async () => asked.length > 0);
   assert.equal(asked.length, 1);
   const told = visitor.sees("The upload of two is cancelled.");
   await visitor.presses("Cancel upload of two");
