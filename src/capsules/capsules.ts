@@ -1,6 +1,6 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { TemplateRows } from "../db/template-rows.ts";
-import type { Captured, Host } from "../host/host.ts";
+import type { Host } from "../host/host.ts";
 import { type CapsuleStatus, resumeWaitMs } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
@@ -18,7 +18,7 @@ import type { CapsuleLocks } from "./locks.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { Networks, PortAccess } from "./networks.ts";
 import type { CreateRequest } from "./new-row.ts";
-import { OwnedChanges } from "./owned-changes.ts";
+import { type Capturing, OwnedChanges } from "./owned-changes.ts";
 import type { KeyedAnswer, Ownership, TemplatePlace } from "./ownership.ts";
 import { type Conditions, type Part, readPage } from "./pages.ts";
 import type { Quotas, Usage } from "./quotas.ts";
@@ -31,9 +31,6 @@ import { UrlSecrets } from "./url-secrets.ts";
 import { type CapsuleView, type ViewTurn, viewOf } from "./view.ts";
 
 export type { CapsuleView, CreateRequest, PortAccess };
-
-/** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
-export type CaptureCommit<T> = (capsule: CapsuleView, captured: Captured, createdAt: number) => T;
 
 export interface CapsulesOptions {
   store: CapsuleStore;
@@ -284,12 +281,12 @@ export class Capsules {
   }
 
   /**
-   * Turns a running capsule into a template's files and destroys it; resolves with what `commit` returned. On failure the
+   * Turns a running capsule into a template's files and destroys it; resolves with what `capturing.commit` returned. On failure the
    * capsule is still running.
    */
-  async capture<T>(teamId: string, id: string, to: TemplatePlace, commit: CaptureCommit<T>): Promise<T> {
+  async capture<T>(teamId: string, id: string, to: TemplatePlace, capturing: Capturing<T>): Promise<T> {
     const row = this.permit(teamId, id, "snapshot");
-    return await this.#owned.capture(row, to, (captured, createdAt) => commit(this.#view(row), captured, createdAt));
+    return await this.#owned.capture(row, to, () => this.#view(row), capturing);
   }
 
   /** Waits for the change under way, if any, and resolves when nothing of the capsule is left. */

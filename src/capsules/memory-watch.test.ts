@@ -157,7 +157,7 @@ for (const change of ["capture", "pause", "destroy"] as const) {
     const stuck = Promise.withResolvers<void>();
     host.moment = () => stuck.promise;
     const changed = {
-      capture: () => capsules.capture(team, large, { storage: "t1", name: "t1", overwrites: false }, () => {}),
+      capture: () => capsules.capture(team, large, { storage: "t1", name: "t1", overwrites: false }, { commit() {} }),
       pause: () => capsules.pause(team, large),
       destroy: () => capsules.destroy(team, large),
     }[change]();

@@ -5,12 +5,22 @@ import type { Captured } from "../host/host.ts";
 import type { Clock } from "./clock.ts";
 import type { Decisions } from "./decisions.ts";
 import type { Networks } from "./networks.ts";
-import { type Ownership, type TemplatePlace, Undecided } from "./ownership.ts";
+import { type KeyedAnswer, type Ownership, type TemplatePlace, Undecided } from "./ownership.ts";
 import type { Quotas } from "./quotas.ts";
 import type { Runs } from "./runs.ts";
 import { changesNothing, type SettingsChange, settingsAfter } from "./settings.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
+import type { CapsuleView } from "./view.ts";
+
+export type CaptureStep<T> = (capsule: CapsuleView, captured: Captured, createdAt: number) => T;
+
+export interface Capturing<T> {
+  /** Makes the template's row, inside the transaction that ends the capsule; its result is the capture's. */
+  commit: CaptureStep<T>;
+  /** As of Ownership.capture. */
+  answerOf?: CaptureStep<KeyedAnswer | undefined>;
+}
 
 export interface OwnedChangesOptions {
   store: CapsuleStore;
@@ -72,7 +82,8 @@ export class OwnedChanges {
   async capture<T>(
     permitted: Capsule,
     { storage, ...place }: TemplatePlace,
-    commit: (captured: Captured, createdAt: number) => T,
+    view: () => CapsuleView,
+    { commit, answerOf = () => undefined }: Capturing<T>,
   ): Promise<T> {
     const { store, transitions, templates, clock, ownership, decisions } = this.#options;
     const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
@@ -82,12 +93,13 @@ export class OwnedChanges {
       const ask = () => {
         if (store.isBeingDestroyed(row.id)) throw missing(row.id);
         const { sizeBytes, canGrow } = captured;
-        return ownership.capture(row, { ...place, storage, sizeBytes, canGrow, createdAt });
+        const template = { ...place, storage, sizeBytes, canGrow, createdAt };
+        return ownership.capture(row, template, () => answerOf(view(), captured, createdAt));
       };
       const begin = (hasWaited: boolean) => {
         try {
           store.beginDestroy(row, () => {
-            result = { value: commit(captured, createdAt) };
+            result = { value: commit(view(), captured, createdAt) };
           });
         } catch (error) {
           if (!hasWaited || ownership.captured === undefined) throw error;

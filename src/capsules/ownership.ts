@@ -22,8 +22,11 @@ export interface Ownership {
   destroy(row: Capsule): Promise<void> | undefined;
   /** As `destroy`, of a create that failed: what was kept for its Idempotency-Key goes, too. Default: `destroy`. */
   unmake?(row: Capsule): Promise<void> | undefined;
-  /** A running capsule becomes the template, and is destroyed. Rejects with Undecided where that may be decided, or be so later. */
-  capture(row: Capsule, template: NewTemplate): Promise<void> | undefined;
+  /**
+   * A running capsule becomes the template, and is destroyed. Rejects with Undecided where that may be decided, or be so later. `answer`: as
+   * of `create`.
+   */
+  capture(row: Capsule, template: NewTemplate, answer: () => KeyedAnswer | undefined): Promise<void> | undefined;
   /** The template that a capsule which has a row here was decided to become. Throws "unavailable". Default: none. */
   captured?(row: Capsule): Promise<DecidedTemplate | undefined>;
   rename(row: Capsule, name: string | null): Promise<void> | undefined;

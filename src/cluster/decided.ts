@@ -109,7 +109,7 @@ export class DecidedByDatabase implements Ownership {
     await this.#settledBy(id, sql.call("undo_create", [id, epoch, me.name], { what: `undo the create of ${id}` }));
   }
 
-  async capture(row: Capsule, template: NewTemplate): Promise<void> {
+  async capture(row: Capsule, template: NewTemplate, answer: () => KeyedAnswer | undefined): Promise<void> {
     const { sql, me } = this.#options;
     const { storage, name, overwrites, sizeBytes, canGrow, createdAt } = template;
     const columns = {
@@ -117,11 +117,15 @@ export class DecidedByDatabase implements Ownership {
       ...{ can_grow: canGrow ? 1 : 0, size_bytes: sizeBytes, created_at: createdAt },
     };
     this.capturing.add(storage);
-    const values = [row.id, epoch, me.name, me.epoch, jsonOf(columns), overwrites, null];
+    const keyed = answer();
+    const kept = keyed === undefined ? null : jsonOf(keyColumns(row.teamId, keyed));
+    const values = [row.id, epoch, me.name, me.epoch, jsonOf(columns), overwrites, kept];
     const ask = () => sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` });
     try {
       await this.#untilAnswered(row.id, ask);
       this.#options.step?.("capture.decided");
+    } catch (error) {
+      throw keyed === undefined ? error : sameKey(error, keyed);
     } finally {
       this.inDoubt.delete(row.id);
       setImmediate(() => this.capturing.delete(storage));

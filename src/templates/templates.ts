@@ -5,6 +5,8 @@
 import type { Capsules } from "../capsules/capsules.ts";
 import type { Clock } from "../capsules/clock.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
+import type { CaptureStep } from "../capsules/owned-changes.ts";
+import type { KeyedAnswer } from "../capsules/ownership.ts";
 import type { Quotas } from "../capsules/quotas.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
@@ -68,13 +70,15 @@ export class Templates {
   }
 
   /**
-   * Captures a running capsule and destroys it, in one transaction with `alongside`. Throws CapsuleError: "not_found", "invalid_state", "unavailable",
-   * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
+   * Captures a running capsule and destroys it, in one transaction with `alongside`; `answerOf`: as of Ownership.capture. Throws
+   * CapsuleError: "not_found", "invalid_state", "unavailable", "invalid_request" for a bad name, "name_reserved", "template_name_taken",
+   * "quota_exceeded", "no_space", "agent_error".
    */
   async capture(
     teamId: string,
     request: CaptureRequest,
     alongside: (template: TemplateView) => void = () => {},
+    answerOf: (template: TemplateView) => KeyedAnswer | undefined = () => undefined,
   ): Promise<TemplateView> {
     const { capsules, rows, retired } = this.#options;
     const adoption = capsules.adoption(teamId, request.capsuleId, "snapshot");
@@ -96,16 +100,23 @@ export class Templates {
     let made: TemplateView;
     try {
       const to = { storage, name, overwrites: request.overwrite };
-      made = await capsules.capture(teamId, request.capsuleId, to, (capsule, captured, createdAt) => {
+      const view: CaptureStep<TemplateView> = ({ vcpus, memoryMb }, { sizeBytes }, createdAt) => {
+        return { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
+      };
+      const commit: CaptureStep<TemplateView> = (capsule, captured, createdAt) => {
         const { vcpus, memoryMb, diskMb } = capsule;
         const { sizeBytes } = captured;
         const old = rows.named(teamId, name);
         if (old !== undefined) rows.retire(old.storage, createdAt);
         const canGrow = captured.canGrow ? 1 : 0;
         rows.insert({ storage, teamId, name, vcpus, memoryMb, diskMb, canGrow, sizeBytes, createdAt });
-        const view: TemplateView = { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
-        alongside(view);
-        return view;
+        const template = view(capsule, captured, createdAt);
+        alongside(template);
+        return template;
+      };
+      made = await capsules.capture(teamId, request.capsuleId, to, {
+        commit,
+        answerOf: (...of) => answerOf(view(...of)),
       });
     } finally {
       this.#claimed.delete(claim);

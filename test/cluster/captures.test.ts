@@ -34,7 +34,7 @@ async function decidedOnly(a: FakeHostOfCluster): Promise<string> {
   const row = store.setIntent(store.get(id)!, "capture", () => templateRows.note(storage, 1));
   a.machine.templates.set(storage, { vcpus: 1, memoryMb: 512 });
   const place = { storage, name: "tools", overwrites: false };
-  await a.cluster.decided.capture(row, { ...place, sizeBytes: 9, canGrow: true, createdAt: 5 });
+  await a.cluster.decided.capture(row, { ...place, sizeBytes: 9, canGrow: true, createdAt: 5 }, () => undefined);
   return id;
 }
 

@@ -186,3 +186,20 @@ test("no repeat gets the answer of a create that its host undoes", { skip }, asy
   const again = await b.call("POST", path, { name: "web" }, header);
   assert.deepEqual([again.status, again.headers["idempotent-replayed"]], [201, undefined]);
 });
+
+test("a repeat of a capture gets the first answer at any host", { skip }, async () => {
+  await using cluster = await threeHosts();
+  const { a, b } = cluster;
+  const body = { sandbox_id: await created(a, { name: "web" }), name: "tools" };
+  const header = { "idempotency-key": "one" };
+  const first = await b.call("POST", "/v1/snapshots", body, header);
+  assert.deepEqual([first.status, first.headers["idempotent-replayed"]], [201, undefined]);
+  await a.service.settled();
+  for (const host of cluster.hosts) {
+    const { status, json, headers } = await host.call("POST", "/v1/snapshots", body, header);
+    assert.deepEqual([status, json, headers["idempotent-replayed"]], [201, first.json, "true"], host.name);
+  }
+  const other = await b.call("POST", "/v1/snapshots", { ...body, name: "others" }, header);
+  assert.deepEqual([other.status, other.json.error.code], [409, "conflict"]);
+  assert.equal((await b.call("POST", "/v1/snapshots", body)).status, 404);
+});

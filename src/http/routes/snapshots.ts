@@ -85,7 +85,12 @@ function captureRoute(app: App, { services: { templates, capsules } }: RouteCont
       if (body.name !== undefined) addAuditDetails(request, { subject: body.name });
       using kept = keptAnswer(request, reply.code(201));
       const asked = { capsuleId: body.sandbox_id, name: body.name, overwrite: query.overwrite === "true" };
-      const template = await templates.capture(identity.teamId, asked, (view) => kept.keep(templateBody(view)));
+      const template = await templates.capture(
+        identity.teamId,
+        asked,
+        (view) => kept.keep(templateBody(view)),
+        (view) => kept.keyed(templateBody(view)),
+      );
       addAuditDetails(request, { subject: template.name });
       return reply.send(templateBody(template));
     },
