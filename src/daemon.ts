@@ -118,7 +118,7 @@ async function startService(options: StartOptions, progress: (step: string) => v
     lostFolders: () => host.lostFound.size,
     adopting: () => service.adoptions.count,
     relay: () => relay.report(),
-    cluster: joined === undefined ? undefined : () => joined.cluster.report(),
+    cluster: joined === undefined ? undefined : () => joined.report(),
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const service = buildService({

@@ -1,7 +1,7 @@
 /** A host that CAPSULE_CLUSTER makes a part of a cluster: loaded by no other one. */
 import { hostname } from "node:os";
 import { systemClock } from "./capsules/clock.ts";
-import { Cluster } from "./cluster/cluster.ts";
+import { Cluster, type ClusterReport } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
 import { freshnessOf } from "./cluster/host-file.ts";
 import { type Holdings, joinCluster } from "./cluster/joining.ts";
@@ -33,6 +33,8 @@ export interface Joined {
   limits: Readonly<Limits>;
   servicesOf(service: Service, alone: Services): Services;
   forwarding: Forwarding;
+  /** For the metrics of this host. */
+  report(): ClusterReport & { forwarded: Readonly<Record<string, number>> };
   /** Call it before the service recovers. */
   start(service: Service): Promise<void>;
   /** Opens the peer port, when the HTTP server is built. `ready`: it knows its routes, which requests of other hosts need at once. */
@@ -80,6 +82,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const { forwarder, open, close } = peerPort(cluster, records, file.secret, log);
   return {
     ...{ cluster, forwarding: forwarder },
+    report: () => ({ ...cluster.report(), forwarded: forwarder.counts }),
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),

@@ -1,4 +1,5 @@
-/** Measures each request for Prometheus, and counts the refusals of each team; routes/metrics.ts and capsule-metrics.ts serve the metrics. */
+/** Measures each request for Prometheus, and counts the refusals of each team; a request that another host has answered is counted there. routes/metrics.ts and capsule-metrics.ts serve the metrics. */
+import { isAnsweredElsewhere } from "./pass-on.ts";
 import type { App } from "./route.ts";
 import type { CapsulesService } from "./services.ts";
 
@@ -22,6 +23,10 @@ const refusals: ReadonlySet<number> = new Set([429, 503, 507]);
 /** Call before the routes are declared. Without `metrics`, refusals alone are counted. */
 export function countRequests(app: App, { metrics: ofTeams }: CapsulesService, metrics?: MetricsService): void {
   app.addHook("onResponse", (request, reply, done) => {
+    if (isAnsweredElsewhere(request)) {
+      done();
+      return;
+    }
     const { url = "none", config } = request.routeOptions;
     if (metrics !== undefined && config.endless !== true) {
       const route = request.is404 ? "none" : url;

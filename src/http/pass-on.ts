@@ -55,7 +55,7 @@ export function passOnOf(
     },
     team: identity?.teamId ?? key,
     admitLookup: () => authentication.admitAnonymous(request),
-    onAnswer: () => void reply.hijack(),
+    onAnswer: () => answerElsewhere(request, reply),
   };
   leaveOut(request); // the holder's audit log has the entry
   const answerHere = (refusal?: Error) => {
@@ -67,6 +67,19 @@ export function passOnOf(
       if (!isAnswered) answerHere();
     }, answerHere);
   };
+}
+
+const answeredElsewhere = new WeakSet<FastifyRequest>();
+
+/** Call before the first byte of another host's answer. */
+export function answerElsewhere(request: FastifyRequest, reply: FastifyReply): void {
+  answeredElsewhere.add(request);
+  reply.hijack();
+}
+
+/** Whether another host has answered, which counts the request. */
+export function isAnsweredElsewhere(request: FastifyRequest): boolean {
+  return answeredElsewhere.has(request);
 }
 
 /** undefined: a host that is longer than any name, which stays in the head alone. */

@@ -10,7 +10,7 @@ import { leaveOut, takeIn } from "./audit-trail.ts";
 import { type Forwarding, type HostForCreate, type NewCapsule, type Placements, RefusedHere } from "./forwarding.ts";
 import { answeredBy } from "./idempotency.ts";
 import { announcesBody } from "./json-body.ts";
-import { bodyAgain } from "./pass-on.ts";
+import { answerElsewhere, bodyAgain } from "./pass-on.ts";
 import type { App } from "./route.ts";
 
 export interface PlacingOptions {
@@ -128,7 +128,7 @@ function exchangeOf(request: FastifyRequest, reply: FastifyReply) {
     caller: { identity, address: ip, remote: raw.socket.remoteAddress ?? "", requestId: id },
     team: identity.teamId,
     admitLookup: () => {},
-    onAnswer: () => void reply.hijack(),
+    onAnswer: () => answerElsewhere(request, reply),
   };
 }
 

@@ -31,7 +31,7 @@ async function exposed(): Promise<string[]> {
     diskSpareBytes: () => -1,
     lostFolders: () => 1,
     adopting: () => 0,
-    cluster: () => ({ isDatabaseUp: true, copyLagSec: 0, contradictions: 0 }),
+    cluster: () => ({ isDatabaseUp: true, copyLagSec: 0, contradictions: 0, forwarded: {} }),
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   metrics.statusReached("error");

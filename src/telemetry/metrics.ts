@@ -34,6 +34,8 @@ export interface ClusterReport {
   isDatabaseUp: boolean;
   copyLagSec: number;
   contradictions: number;
+  /** Requests that were passed on to other hosts, by outcome. */
+  forwarded: Readonly<Record<string, number>>;
 }
 
 export class Metrics {
@@ -283,6 +285,16 @@ function registerCluster(report: () => ClusterReport, registers: Registry[]): vo
   ];
   for (const [name, help, read] of gauges)
     registerGauge(`capsule_cluster_${name}`, help, () => read(report()), registers);
+  new Counter({
+    name: "capsule_cluster_forwarded_requests_total",
+    help: "Requests passed on: answered, unavailable: not carried out; given_up: the other host may have carried it out.",
+    labelNames: ["outcome"],
+    registers,
+    collect() {
+      this.reset();
+      for (const [outcome, count] of Object.entries(report().forwarded)) this.inc({ outcome }, count);
+    },
+  });
 }
 
 function registerGauge(name: string, help: string, read: () => number, registers: Registry[]): void {

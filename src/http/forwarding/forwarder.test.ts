@@ -8,6 +8,7 @@ import type { Readable } from "node:stream";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
+import { CountedRequests } from "../../../test/fakes/counted-requests.ts";
 import { FakeCluster } from "../../../test/fakes/fake-cluster.ts";
 import { TcpLink } from "../../../test/fakes/tcp-link.ts";
 import { GuestServer } from "../../../test/port-urls.ts";
@@ -17,8 +18,9 @@ import { TeamRows } from "../../db/team-rows.ts";
 const cluster = new FakeCluster();
 const onA = cluster.join("a", () => a.service.store);
 const onB = cluster.join("b", () => b.service.store);
-const a: Api = new Api({}, { forwarding: onA.forwarder });
-const b: Api = new Api({}, { forwarding: onB.forwarder });
+const [atA, atB] = [new CountedRequests(), new CountedRequests()];
+const a: Api = new Api({}, { forwarding: onA.forwarder, metrics: { service: atA, to: "loopback" } });
+const b: Api = new Api({}, { forwarding: onB.forwarder, metrics: { service: atB, to: "loopback" } });
 let portA = 0;
 let portB = 0;
 let link: TcpLink;
@@ -177,6 +179,18 @@ describe("a request to a host that does not hold its capsule", () => {
       counts.map((count, at) => count - (before[at] as number)),
       [0, 1, 0, 1],
     );
+  });
+
+  test("is counted by the host that answers it, and once as passed on by the other one", async () => {
+    const id = await a.capsule();
+    const before = { ...onB.forwarder.counts };
+    const [ofA, ofB] = [atA, atB].map(({ ended }) => ended.length);
+    assert.equal((await ask(portB, `/v1/capsules/${id}`)).status, 200);
+    assert.equal((await ask(portB, `/v1/capsules/cl-${"z".repeat(25)}`)).status, 404);
+    await waitFor("both are counted", () => atA.ended.length > ofA! && atB.ended.length > ofB!);
+    assert.deepEqual(atA.ended.slice(ofA), ["GET /v1/capsules/:id 200"]);
+    assert.deepEqual(atB.ended.slice(ofB), ["GET /v1/capsules/:id 404"]);
+    assert.deepEqual(onB.forwarder.counts, { ...before, answered: before.answered + 1 });
   });
 
   test("unknown and foreign ids get the same bytes on every host, after the same lookup", async () => {

@@ -60,8 +60,10 @@ export class Forwarder implements Forwarding {
   readonly #closing = new AbortController();
   #parts: ForwardingParts | undefined;
   #keylessLookups = 0;
-  /** Requests that other hosts have answered, or given up. */
+  /** Attempts that have reached another host. */
   #passedOn = 0;
+  /** Requests by how their passing on has ended; `given_up`: another host may have carried it out. */
+  readonly counts = { answered: 0, given_up: 0, unavailable: 0 };
 
   constructor({ places, links, placements, tickets, signInLinks }: ForwarderOptions) {
     this.tickets = tickets;
@@ -74,7 +76,6 @@ export class Forwarder implements Forwarding {
     this.#pending = new PendingRequests(links);
   }
 
-  /** Attempts that have reached another host. */
   get passedOn(): number {
     return this.#passedOn;
   }
@@ -103,14 +104,18 @@ export class Forwarder implements Forwarding {
       return undefined;
     }
     if (caller !== undefined) return this.peers.misdirected(caller.requestId);
-    return (exchange) => this.#passOn(exchange, team, key);
+    return (exchange) => this.#counted(this.#passOn(exchange, team, key));
   }
 
   placementsFor(request: IncomingMessage): Placements | undefined {
     return this.callerOf(request) === undefined ? this.#placements : undefined;
   }
 
-  async create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean> {
+  create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean> {
+    return this.#counted(this.#create(exchange, host, isLast));
+  }
+
+  async #create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean> {
     const { team } = exchange;
     const untilMs = performance.now() + (isLast ? retryMs : 0);
     const asked = this.#attempts(exchange, { host, named: host, team, untilMs });
@@ -118,8 +123,7 @@ export class Forwarder implements Forwarding {
       const message = `cannot create a capsule: host ${host} cannot be reached now`;
       throw new CapsuleError("unavailable", message, { cause: error, details: { host } });
     });
-    if (outcome === "lost") return giveUp(exchange, host);
-    return outcome === "answered";
+    return outcome === "misdirected" ? false : this.#end(outcome, exchange, host);
   }
 
   declined(request: IncomingMessage): PassOn | undefined {
@@ -135,10 +139,24 @@ export class Forwarder implements Forwarding {
       const named = team === undefined ? undefined : place.host; // hosts have no names for clients without a key
       if (place.at === "unavailable") throw unavailable(named);
       const outcome = await this.#attempts(exchange, { ...place, named, team, untilMs });
-      if (outcome === "answered") return true;
-      if (outcome === "lost") return giveUp(exchange, named);
+      if (outcome !== "misdirected") return this.#end(outcome, exchange, named);
       this.#places.forget(team, key);
       if (isAgain) throw unavailable(named);
+    }
+  }
+
+  #end(outcome: "answered" | "lost", exchange: Exchange, host: string | undefined): true {
+    if (outcome === "lost") giveUp(exchange, host);
+    this.counts[outcome === "lost" ? "given_up" : "answered"]++;
+    return true;
+  }
+
+  async #counted(passing: Promise<boolean>): Promise<boolean> {
+    try {
+      return await passing;
+    } catch (error) {
+      this.counts.unavailable++;
+      throw error;
     }
   }
 
@@ -187,11 +205,10 @@ function release(link: Link): Link & Disposable {
 }
 
 /** A request that changes nothing may be repeated; any other one ends as that of a server that has died. */
-function giveUp({ request, response }: Exchange, host: string | undefined): boolean {
+function giveUp({ request, response }: Exchange, host: string | undefined): void {
   const isSafe = request.method === "GET" || request.method === "HEAD";
   if (isSafe && !response.destroyed && !response.headersSent) throw unavailable(host);
   response.destroy();
-  return true;
 }
 
 export function unavailable(host?: string): CapsuleError {
