@@ -89,8 +89,11 @@ test("a host that is expired, drained, too small, of another release or without 
   hosts.add("old", { free_mb: "a lot", images: "minimal", vcpus_max: null, memory_max_mb: undefined });
   hosts.ownMb = 0;
   assert.deepEqual(await hosts.placement().hostsFor({ ...wanted, vcpus: 2, memoryMb: 1_024 }), [null]);
+  Object.assign(hosts.rows.get("drained")!.load, { vcpus_max: 8 });
   const large = hosts.placement().hostsFor({ ...wanted, vcpus: 5 });
   await assert.rejects(large, { code: "no_capacity", message: /no host that is up can have one of 5 vCPUs/ });
+  assert.deepEqual(await hosts.placement().hostsFor({ ...wanted, vcpus: 9 }), [null], "this host refuses the size");
+  assert.deepEqual(await hosts.placement().hostsFor({ ...wanted, memoryMb: 9 * gib }), [null]);
   Object.assign(hosts.rows.get("me")!, { state: "draining" });
   assert.deepEqual((await hosts.placement().hostsFor(wanted)).toSorted(), ["little", "small"]);
 });

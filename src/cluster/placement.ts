@@ -97,7 +97,10 @@ export class Placement implements Placements {
     const own = membership.me.name;
     if (hosts.length === 0) return [null];
     const fitting = hosts.filter(({ room }) => wanted.vcpus <= room.vcpus_max && wanted.memoryMb <= room.memory_max_mb);
-    if (fitting.length === 0) throw tooLarge(wanted);
+    if (fitting.length === 0) {
+      if (this.#isBeyondAll(wanted)) return [null]; // the size is invalid, as this host says
+      throw tooLarge(wanted);
+    }
     const candidates = fitting.map(({ row, room }): Candidate => {
       const sentMb = this.#counted(row).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
       return { host: row.name === own ? null : row.name, freeMb: room.free_mb - sentMb };
@@ -113,6 +116,12 @@ export class Placement implements Placements {
     const isNear = mine !== undefined && asked.includes(mine) && !isWorth(asked[0]!, mine);
     if (isNear) return [null, ...asked.filter((each) => each !== mine).map(({ host }) => host)];
     return asked.map(({ host }) => host);
+  }
+
+  /** Whether no host of the cluster, up or not, has so many vCPUs, or so much memory. */
+  #isBeyondAll({ vcpus, memoryMb }: NewCapsule): boolean {
+    const rooms = [this.#options.room(), ...this.#options.membership.hosts().map(({ load }) => roomOf(load))];
+    return rooms.every((room) => vcpus > room.vcpus_max) || rooms.every((room) => memoryMb > room.memory_max_mb);
   }
 
   /** Capsules that were sent to a host and are not in its heartbeat's figure yet. */

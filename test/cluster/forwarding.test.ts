@@ -67,6 +67,26 @@ test("an unknown capsule and another team's get the same bytes on both hosts", {
   assert.equal(answers.size, 1, [...answers].join("\n"));
 });
 
+test("a client that asks as a host does, whether a capsule is there, gets the answer to its request", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const own = await created(a);
+  const foreign = await a.call("POST", "/v1/capsules", { name: "secret" }, { "x-api-key": keys.blue });
+  assert.equal(foreign.status, 201);
+  for (const asked of [
+    ["team-blue", "secret"],
+    [null, foreign.json.id],
+    [null, own],
+    ["team-blue", "absent"],
+  ]) {
+    const question = Buffer.from(JSON.stringify(asked)).toString("base64url");
+    const { status, json } = await b.call("GET", `/v1/capsules/${own}`, undefined, { "x-capsule-question": question });
+    assert.deepEqual([status, json?.id], [200, own], asked.join(" "));
+  }
+});
+
 test("what can be no id and no name is 404, with a NUL as well", { skip }, async () => {
   await using cluster = await twoHosts();
   for (const key of ["a%00b", "cl-%00", `cl-${"z".repeat(24)}%00`, "A", "x".repeat(64)]) {

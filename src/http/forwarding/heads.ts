@@ -4,6 +4,7 @@
  */
 import { bodyOf } from "../ports/port-heads.ts";
 import { callerHeader } from "./caller-header.ts";
+import { questionHeader } from "./holder-questions.ts";
 
 interface RequestHead {
   caller: string;
@@ -11,6 +12,8 @@ interface RequestHead {
   bodyBytes: number | undefined;
 }
 
+/** Headers that one host writes for another: a client's are not passed on. */
+const betweenHosts: ReadonlySet<string> = new Set([callerHeader, questionHeader]);
 const ofBody: ReadonlySet<string> = new Set(["content-length", "transfer-encoding", "expect"]);
 
 /** As `rawHeaders`. */
@@ -22,7 +25,7 @@ export function headersForHolder(headers: readonly string[], { caller, bodyBytes
     const [name, value] = [headers[at] as string, headers[at + 1] as string];
     const lower = name.toLowerCase();
     if (lower === "host") hasHost = true;
-    if (lower === callerHeader || (bodyBytes !== undefined && ofBody.has(lower))) continue;
+    if (betweenHosts.has(lower) || (bodyBytes !== undefined && ofBody.has(lower))) continue;
     if (lower === "trailer" && !isChunked) continue; // Node sends no such head
     kept.push(name, value);
   }

@@ -65,7 +65,9 @@ export class PeerRequests {
     };
     for (const event of ["request", "checkContinue", "checkExpectation"] as const) {
       peers.on(event, (request: IncomingMessage, response: ServerResponse) => {
-        if (answerQuestion(request, response, this.#places)) return;
+        // A request that is passed on names its client, and has that client's headers.
+        const isPassedOn = request.headers[callerHeader] !== undefined;
+        if (!isPassedOn && answerQuestion(request, response, this.#places)) return;
         if (enter(request, response)) server.emit(event, request, response);
         else refuse(response);
       });
