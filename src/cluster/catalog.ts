@@ -93,7 +93,14 @@ export class Catalog {
     this.#freshAt = at;
     if (at - this.#notedAt < noteMs) return;
     this.#notedAt = at;
-    this.#options.freshness.note();
+    try {
+      this.#options.freshness.note();
+    } catch (error) {
+      this.#options.log.warn(
+        { err: error },
+        "a restart will count the keys as read earlier: the time could not be kept",
+      );
+    }
   }
 
   /** Keys, and the teams of those, that count here before the next heartbeat. */

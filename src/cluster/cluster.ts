@@ -42,6 +42,8 @@ export interface ClusterOptions {
   onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
+  /** How long a capsule or a key is looked for; default 2 s. */
+  lookupMs?: number | undefined;
   step?: ClusterStep;
   /** Default: it is not kept. */
   freshness?: Freshness;
@@ -97,7 +99,7 @@ export class Cluster {
   #hasRecovered = false;
 
   constructor(options: ClusterOptions) {
-    const { sql, me, store, clock, log, rows, onRefused } = options;
+    const { sql, me, store, clock, log, rows, onRefused, lookupMs } = options;
     this.#options = options;
     this.sql = sql;
     this.membership = new Membership({
@@ -113,14 +115,14 @@ export class Cluster {
       onDoubt: (id) => this.#doubt(id),
       ...{ resumeMs: options.resumeMs, step: options.step },
     });
-    this.locations = new Locations({ sql, membership: this.membership, store });
+    this.locations = new Locations({ sql, membership: this.membership, store, lookupMs });
     this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
     this.placement = new Placement({
       ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     const ticks = () => clock.ticks();
-    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
+    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks, lookupMs });
   }
 
   get step(): ClusterStep | undefined {
@@ -214,9 +216,11 @@ export class Cluster {
   }
 
   #onBeat(beat: { catalog: number; isBack: boolean }): void {
-    this.#following ??= this.#readCatalog(beat.catalog).finally(() => {
-      this.#following = undefined;
-    });
+    this.#following ??= this.#readCatalog(beat.catalog)
+      .catch((error: unknown) => this.#options.log.error({ err: error }, "teams and keys could not be followed"))
+      .finally(() => {
+        this.#following = undefined;
+      });
     this.#afterBeat ??= this.#follow(beat).finally(() => {
       this.#afterBeat = undefined;
     });

@@ -16,13 +16,15 @@ export interface NewKeysOptions {
   catalog: () => Pick<Catalog, "put">;
   /** Monotonic milliseconds. */
   ticks: () => number;
+  /** The time of a lookup; default 1.5 s for each time that it is sent, and 2 s for all. */
+  lookupMs?: number | undefined;
 }
 
 type Found = CatalogKey & { team: string; teamCreatedAt: number; isDeleted: boolean };
 
 /** Queries under way; a client whose key would be one more is asked to come again. */
 const queriesMax = 16;
-const [onceMs, allMs] = [1_500, 2_000];
+const [defaultOnceMs, defaultAllMs] = [1_500, 2_000];
 const absentMs = 10_000;
 const absentMax = 10_000;
 const vouchedMax = 10_000;
@@ -78,7 +80,9 @@ export class NewKeys implements UnheardKeys {
 
   async #ask(name: string): Promise<boolean> {
     const column = isId(name) ? "id" : "hash";
-    const [found] = await this.#options.sql.query<Found>(
+    const { sql, lookupMs } = this.#options;
+    const [onceMs, allMs] = [lookupMs ?? defaultOnceMs, lookupMs ?? defaultAllMs];
+    const [found] = await sql.query<Found>(
       `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", k.revoked_at AS "revokedAt",
          k.expires_at AS "expiresAt", k.made_by AS "madeBy", k.is_session AS "isSession",
          t.name AS team, t.created_at AS "teamCreatedAt", t.deleted_at IS NOT NULL AS "isDeleted"

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { type ClusterStepName, clusterSteps } from "../../src/host/steps.ts";
-import type { Client, Reply } from "../client.ts";
+import type { Call, Client, Reply } from "../client.ts";
 import { processesOf } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { bare, type Daemon, Daemons, noRoom } from "./daemons.ts";
@@ -39,6 +39,13 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
   const listed = async ({ client }: Daemon): Promise<Reply["json"][]> =>
     (await client.expect(200, "GET", "/v1/capsules")).json;
 
+  /** The answer of the host that it goes to: host two counts host one as expired until it has seen its heartbeat move. */
+  const untilReached = ({ client }: Daemon, method: string, path: string, call?: Call): Promise<Reply> =>
+    waitFor(`${method} ${path} reaches its host`, async () => {
+      const reply = await client.call(method, path, call);
+      return reply.status !== 503 && reply;
+    });
+
   /** Both hosts list exactly these capsules, and host one has a VM for each that runs. */
   async function untilAgreed(expected: { id: string; status: string; name?: string }[]): Promise<void> {
     let seen: unknown;
@@ -62,7 +69,8 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
   test("a create that nobody was told of is undone, and its name is free", { skip }, async () => {
     await crash("create.decided", (client) => client.call("POST", "/v1/capsules", { json: { name: "web" } }));
     await untilAgreed([]);
-    const { json } = await two.client.expect(201, "POST", "/v1/capsules", { json: { name: "web" } });
+    const { status, json } = await untilReached(two, "POST", "/v1/capsules", { json: { name: "web" } });
+    assert.equal(status, 201);
     await one.client.expect(204, "DELETE", `/v1/capsules/${json.id}`);
   });
 
@@ -79,9 +87,10 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
     const { id } = capsule;
     await crash("rename.decided", (client) => client.call("PATCH", `/v1/capsules/${id}`, { json: { name: "new" } }));
     await untilAgreed([{ id, status: "running", name: "new" }]);
-    for (const { client } of [one, two]) {
-      assert.equal((await client.expect(200, "GET", "/v1/capsules/new")).json.id, id);
-      await client.expect(404, "GET", "/v1/capsules/old");
+    for (const host of [one, two]) {
+      const { status, json } = await untilReached(host, "GET", "/v1/capsules/new");
+      assert.deepEqual([status, json.id], [200, id]);
+      await host.client.expect(404, "GET", "/v1/capsules/old");
     }
     await capsule.destroy();
   });
@@ -94,6 +103,7 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
     await untilAgreed([]);
     await two.client.expect(404, "GET", `/v1/capsules/${capsule.id}`);
     const made = await one.client.capsule({ template: "made" });
+    assert.equal((await untilReached(two, "GET", `/v1/capsules/${made.id}`)).status, 200);
     assert.equal(await two.client.known(made.id).sh("cat /root/kept"), "kept");
     await made.destroy();
     await two.client.expect(204, "DELETE", "/v1/snapshots/made");
@@ -120,6 +130,7 @@ describe("a daemon that is killed when PostgreSQL has decided", { concurrency: f
     await crash("status.copied", async (client) => {
       made = (await client.expect(201, "POST", "/v1/capsules", { json: { name: "web" } })).json;
     });
+    assert.equal((await untilReached(two, "GET", `/v1/capsules/${made.id}`)).status, 200);
     for (const { client } of [one, two]) await client.known(made.id).until("running");
     await untilAgreed([{ id: made.id, status: "running", name: "web" }]);
     await two.client.known(made.id).destroy();

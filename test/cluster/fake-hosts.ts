@@ -58,7 +58,12 @@ export interface HostOptions {
   /** Without a join: the epoch of the last life. */
   epoch?: number;
   limits?: Partial<Limits>;
+  /** How long a capsule or a key is looked for. Default: as long as a busy machine needs, where `url` is not given. */
+  lookupMs?: number;
 }
+
+/** A busy machine decides nothing by its time. */
+const busyMs = 60_000;
 
 const silent = { info() {}, warn() {}, error() {} };
 
@@ -91,7 +96,8 @@ export async function hostOfCluster(
         onRefused() {},
         onLimits: (limits) => options.onLimits?.(limits),
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
-        resumeMs: 60_000, // a busy machine decides nothing by its time
+        resumeMs: busyMs,
+        lookupMs: options.lookupMs ?? (options.url === undefined ? busyMs : undefined),
       });
       return joined.decided;
     },

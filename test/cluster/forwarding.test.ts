@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import { keys } from "../api.ts";
-import { within } from "../wait-for.ts";
+import { waitFor, within } from "../wait-for.ts";
 import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
@@ -127,7 +127,11 @@ test("without the database a capsule that no host says to hold is 503, another t
   await a.app.close(); // with its peer port
   assert.equal((await b.call("GET", `/v1/capsules/${late}`)).status, 503);
   linkB.open();
-  assert.equal((await b.call("GET", `/v1/capsules/${foreign.id}`)).status, 404);
+  const found = await waitFor("the database answers", async () => {
+    const { status } = await b.call("GET", `/v1/capsules/${foreign.id}`);
+    return status !== 503 && status;
+  });
+  assert.equal(found, 404);
 });
 
 test("numbers beyond a double, and bodies that are nested deeply, are refused at every host", { skip }, async () => {

@@ -254,6 +254,20 @@ test("a daemon that starts without the database accepts keys for the rest of the
   assert.equal((await third.call("GET", "/v1/session")).status, 503);
 });
 
+test("a time that cannot be kept for the next start ends nothing", { skip }, async () => {
+  await using cluster = await twoHosts();
+  let notes = 0;
+  const note = () => {
+    notes++;
+    throw new Error("no space left on device");
+  };
+  await using c = await hostOfCluster(cluster.database, "c", { freshness: { ageMs: () => 0, note } });
+  c.clock.advance(20_000);
+  await c.cluster.settled();
+  assert.ok(notes > 1, "it is tried again");
+  assert.equal((await c.call("GET", "/v1/session")).status, 200);
+});
+
 test("an answer that was lost is settled by what the database knows", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b, database } = cluster;

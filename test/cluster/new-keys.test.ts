@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import type { Limits } from "../../src/wire/limits.ts";
-import { within } from "../wait-for.ts";
+import { waitFor, within } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
@@ -157,12 +157,17 @@ test("without the database the holder takes the other host's word for a key, unt
   await answersPing(socket);
   assert.equal((await session(a, key)).status, 503, "the key itself");
   linkA.open();
-  await a.second();
+  await waitFor("the key is accepted", async () => {
+    await a.second();
+    return (await session(a, key)).status === 200;
+  });
   await answersPing(socket);
-  assert.equal((await session(a, key)).status, 200);
   const closed = once(socket, "close");
   await b.call("DELETE", `/v1/keys/${keyId}`);
-  await a.second();
+  await waitFor("the key ends", async () => {
+    await a.second();
+    return (await session(a, key)).status === 401;
+  });
   assert.equal((await within("the socket closes", closed))[0], 4401);
 });
 
