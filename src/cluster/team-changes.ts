@@ -20,6 +20,8 @@ export interface TeamChangesOptions {
 const pollMs = 500;
 /** Rows of one statement; labels and network of a capsule have up to 190 KiB. */
 const rowsMax = 100;
+/** Rows of one that a client's id asks for: what is too much for it is known after 3 MB at the latest. */
+const missedRowsMax = 16;
 /** A client that has missed more lists again. */
 const missedMax = { changes: 256, bytes: 1 << 18 };
 const what = { what: "follow the changes of a team" };
@@ -27,6 +29,8 @@ const what = { what: "follow the changes of a team" };
 interface Followed {
   position: Position;
   streams: number;
+  /** Resolves when no client reads what it has missed: one of a team does so at a time. */
+  read: Promise<void>;
 }
 
 interface Row extends Position {
@@ -64,15 +68,19 @@ export class TeamChanges {
       if (!isEnded) this.#unfollow(teamId, followed);
       isEnded = true;
     };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const before = followed.read;
+    followed.read = before.then(() => promise);
     try {
+      if (lastId !== undefined) await before;
       let at = lastId === undefined ? undefined : positionOf(lastId);
       if (at !== undefined && compare(at, followed.position) > 0) await this.poll(); // another host has read further
       const missed: Row[] = [];
       while (at !== undefined && compare(at, followed.position) !== 0) {
         const until = followed.position;
-        const page: Row[] = compare(at, until) > 0 ? [] : await this.#page(teamId, at, until);
+        const page: Row[] = compare(at, until) > 0 ? [] : await this.#page(teamId, at, until, missedRowsMax);
         missed.push(...page);
-        const isLast = page.length < rowsMax;
+        const isLast = page.length < missedRowsMax;
         at = isMuch(missed) || compare(at, until) > 0 ? undefined : isLast ? until : page.at(-1)!;
       }
       // In the turn in which its position is the team's: no change is told twice or left out.
@@ -81,6 +89,8 @@ export class TeamChanges {
     } catch (error) {
       end();
       throw error;
+    } finally {
+      resolve();
     }
   }
 
@@ -111,7 +121,7 @@ export class TeamChanges {
 
   async #follow(teamId: string): Promise<Followed> {
     const version = this.#teams.has(teamId) ? 0 : ((await this.#versions([teamId])).get(teamId) ?? 0);
-    const followed = this.#teams.get(teamId) ?? { position: endOf(version), streams: 0 };
+    const followed = this.#teams.get(teamId) ?? { position: endOf(version), streams: 0, read: Promise.resolve() };
     this.#teams.set(teamId, followed);
     followed.streams += 1;
     this.#schedule();
@@ -147,7 +157,7 @@ export class TeamChanges {
 
   async #readTeam(teamId: string, followed: Followed, until: Position): Promise<void> {
     while (compare(followed.position, until) < 0) {
-      const page = await this.#page(teamId, followed.position, until);
+      const page = await this.#page(teamId, followed.position, until, rowsMax);
       followed.position = page.length < rowsMax ? until : page.at(-1)!;
       for (const { id, change } of told(page, followed.position))
         for (const listener of this.#listeners) listener(teamId, id, change);
@@ -164,8 +174,8 @@ export class TeamChanges {
   }
 
   /** Changes behind `after` up to `until`, in their order. */
-  async #page(teamId: string, after: Position, until: Position): Promise<Row[]> {
-    const values = [teamId, after.version, after.mark, until.version, until.mark, rowsMax];
+  async #page(teamId: string, after: Position, until: Position, rows: number): Promise<Row[]> {
+    const values = [teamId, after.version, after.mark, until.version, until.mark, rows];
     return await this.#options.sql.query<Row>(changesStatement, values, what);
   }
 }

@@ -85,11 +85,16 @@ export class EventFeed {
     return this.#open(teamId, () => events.map(({ id, name, data }) => encode(id, name, data)));
   }
 
+  /** Throws CapsuleError("quota_exceeded") where the team has all the streams that it may have. */
+  requireRoom(teamId: string): void {
+    const open = this.#rings.get(teamId)?.streams.size ?? 0;
+    if (open < this.#streamsMax) return;
+    throw new CapsuleError("quota_exceeded", `the team has ${open} event streams open already`);
+  }
+
   #open(teamId: string, first: (ring: Ring) => Buffer[]): Subscription {
+    this.requireRoom(teamId);
     const ring = this.#ringOf(teamId);
-    if (ring.streams.size >= this.#streamsMax) {
-      throw new CapsuleError("quota_exceeded", `the team has ${ring.streams.size} event streams open already`);
-    }
     const stream = new Readable({ highWaterMark: this.#backlogMaxBytes, read() {} });
     clearTimeout(ring.lingerTimer);
     ring.streams.add(stream);

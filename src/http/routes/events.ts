@@ -27,6 +27,7 @@ function register(app: App, { services, bodies }: RouteContext): void {
   });
   const subscribe = async (teamId: string, lastId: string | undefined): Promise<Subscription> => {
     if (sharedEvents === undefined) return feed.subscribe(teamId, lastId);
+    feed.requireRoom(teamId); // before what its client has missed is read
     return await sharedEvents.open(teamId, lastId, (opened) => {
       const subscription = feed.open(teamId, firstOf(opened, lastId, bodies));
       subscription.stream.once("close", opened.end);
