@@ -43,8 +43,8 @@ interface Candidate {
 
 export class Placement implements Placements {
   readonly #options: PlacementOptions;
-  /** Capsules that were sent to a host, with the number of its heartbeat then; its next but one counts them itself. */
-  readonly #sent = new Map<string, { memoryMb: number; heartbeat: number }[]>();
+  /** For each capsule that was sent to a host the number of its heartbeat then; its next but one counts them itself. */
+  readonly #sent = new Map<string, number[]>();
 
   constructor(options: PlacementOptions) {
     this.#options = options;
@@ -67,11 +67,11 @@ export class Placement implements Placements {
     if (wanted.vcpus > vcpus_max || wanted.memoryMb > memory_max_mb) throw tooLarge(wanted);
   }
 
-  sent(host: HostForCreate, { memoryMb }: NewCapsule): void {
+  sent(host: HostForCreate): void {
     const name = host ?? this.#options.membership.me.name;
     const row = this.#options.membership.alive(name);
     if (row === undefined) return;
-    this.#sent.set(name, [...this.#counted(row), { memoryMb, heartbeat: row.heartbeat }]);
+    this.#sent.set(name, [...this.#counted(row), row.heartbeat]);
   }
 
   #reachable(host: string, template: string): HostForCreate {
@@ -102,7 +102,7 @@ export class Placement implements Placements {
       throw tooLarge(wanted);
     }
     const candidates = fitting.map(({ row, room }): Candidate => {
-      const sentMb = this.#counted(row).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
+      const sentMb = this.#counted(row).length * startMb;
       return { host: row.name === own ? null : row.name, freeMb: room.free_mb - sentMb };
     });
     const mine = candidates.find(({ host }) => host === null);
@@ -125,8 +125,8 @@ export class Placement implements Placements {
   }
 
   /** Capsules that were sent to a host and are not in its heartbeat's figure yet. */
-  #counted({ name, heartbeat: now }: HostRow): { memoryMb: number; heartbeat: number }[] {
-    const counted = (this.#sent.get(name) ?? []).filter(({ heartbeat }) => now >= heartbeat && now < heartbeat + 2);
+  #counted({ name, heartbeat: now }: HostRow): number[] {
+    const counted = (this.#sent.get(name) ?? []).filter((then) => now >= then && now < then + 2);
     if (counted.length === 0) this.#sent.delete(name);
     else this.#sent.set(name, counted);
     return counted;

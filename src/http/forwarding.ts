@@ -89,7 +89,7 @@ export interface Placements {
   /** In the order in which they are to be asked, at least one. Rejects with "unavailable". */
   hostsFor(wanted: NewCapsule): Promise<HostForCreate[]>;
   /** A create goes there now. */
-  sent(host: HostForCreate, wanted: NewCapsule): void;
+  sent(host: HostForCreate): void;
 }
 
 /** A create that this host has refused before anything of it was done, and that another one may grant. */

@@ -21,7 +21,6 @@ export interface PlacingOptions {
 /** A create whose capsule is not made yet. */
 interface Placed {
   placements: Placements;
-  wanted: NewCapsule;
   /** Hosts that were not asked yet. */
   left: HostForCreate[];
 }
@@ -72,7 +71,7 @@ export class Placing {
     if (placements === undefined || wanted === undefined) return;
     const host = answeredBy(request);
     const left = host === undefined ? await placements.hostsFor(wanted) : [host];
-    const placed = { placements, wanted, left };
+    const placed = { placements, left };
     this.#placed.set(request, placed);
     await this.#ask(request, reply, placed, undefined);
   }
@@ -81,7 +80,7 @@ export class Placing {
   async #ask(
     request: FastifyRequest,
     reply: FastifyReply,
-    { placements, wanted, left }: Placed,
+    { placements, left }: Placed,
     refusal: RefusedHere | undefined,
   ): Promise<boolean> {
     leaveOut(request);
@@ -89,7 +88,7 @@ export class Placing {
       for (let unreached: unknown; ; ) {
         const host = left.shift();
         if (host === undefined) throw refusal ?? unreached ?? noRoom();
-        placements.sent(host, wanted);
+        placements.sent(host);
         if (host === null) break;
         try {
           if (await this.#options.forwarding.create(exchangeOf(request, reply), host, left.length === 0)) return true;
