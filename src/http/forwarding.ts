@@ -33,6 +33,8 @@ export interface Exchange {
   response: ServerResponse;
   /** The connection of a request that asks for an upgrade, with the bytes that came behind its head. */
   upgrade: { socket: Socket; first: Buffer } | undefined;
+  /** The upgrade is to a WebSocket of the API, which ends with a close frame. */
+  isWebSocket?: boolean;
   /** The body, where it has been read already. */
   body?: Buffer;
   caller: Caller;

@@ -48,6 +48,7 @@ export function passOnOf(
   const exchange = {
     ...{ request: request.raw, response: reply.raw, upgrade: upgrades.get(request.raw) },
     ...(body === undefined ? {} : { body }),
+    isWebSocket: upgrades.has(request.raw),
     caller: {
       ...{ identity: known, address: request.ip, remote: request.raw.socket.remoteAddress ?? "" },
       requestId: request.id,

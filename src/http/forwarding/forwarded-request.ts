@@ -4,6 +4,7 @@
  */
 import { type Agent, ClientRequest, type IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import { closeCodes } from "../../wire/errors.ts";
 import type { ChunkTurns } from "../access/chunk-turns.ts";
 import { sendContinue } from "../expect-continue.ts";
 import { type Exchange, NotConnected } from "../forwarding.ts";
@@ -12,14 +13,17 @@ import { sendHead, writeInformation, writeRequestHead } from "../node-internals.
 import { relayBytes } from "../ports/byte-relay.ts";
 import { bodyOf, trailersOf } from "../ports/port-heads.ts";
 import { splice } from "../ports/splice.ts";
-import { readEarly, sendUpgradeBody } from "../ports/upgrade-body.ts";
+import { readEarly, sendUpgradeBody, tooEarly } from "../ports/upgrade-body.ts";
 import { exemptFromStallWatch } from "../slow-readers.ts";
 import { encodeCaller } from "./caller-header.ts";
 import { headersForHolder, headersOfAnswer } from "./heads.ts";
 import { misdirectedHeader } from "./peer-requests.ts";
+import { closeFrame, SocketFrames } from "./socket-frames.ts";
 
 /** Status line and headers of an answer, which may be those of a server in a capsule. */
 const answerHeadMaxBytes = 128 * 1024;
+/** Time for a client to answer the close frame when this host stops. */
+const stopMs = 1_000;
 /** Provisional answers of one request, which a server in a capsule may send. */
 const informationMax = 1_000;
 
@@ -50,6 +54,8 @@ export class ForwardedRequest {
   #isOver = false;
   /** Gives the early bytes of a client that asks for an upgrade back to its socket. */
   #endEarly = () => {};
+  /** The frames to the client of an upgraded WebSocket. */
+  #frames: SocketFrames | undefined;
   readonly #ended = Promise.withResolvers<Outcome>();
 
   constructor(exchange: Exchange, { agent, chunkTurns }: AttemptOptions) {
@@ -80,7 +86,7 @@ export class ForwardedRequest {
     this.#sendBody();
   }
 
-  /** Resolves when the exchange is over. */
+  /** Resolves when the exchange is over. Rejects with "invalid_request" while the client has no byte of an answer. */
   async outcome(): Promise<Outcome> {
     const { response, upgrade } = this.#exchange;
     const gone = () => {
@@ -112,6 +118,17 @@ export class ForwardedRequest {
     if (this.#hasAnswer) this.#cut();
   }
 
+  stop(): void {
+    const frames = this.#frames;
+    if (frames === undefined) {
+      this.giveUp();
+      return;
+    }
+    const frame = frames.close(closeFrame(closeCodes.stopping, "the server is stopping"));
+    if (frame.length > 0) this.#exchange.upgrade?.socket.write(frame);
+    setTimeout(() => this.giveUp(), stopMs).unref();
+  }
+
   #sendBody(): void {
     const { upgrade, body } = this.#exchange;
     const message = this.#message;
@@ -130,9 +147,17 @@ export class ForwardedRequest {
       this.#hasSentBody = true;
     };
     const onEnd = () => {
-      if (!this.#isOver) this.#endEarly = readEarly(socket, () => this.#cut());
+      if (!this.#isOver) this.#endEarly = readEarly(socket, () => this.#tooEarly());
     };
     sendUpgradeBody(socket, first, { bytes, onBytes, onEnd }, this.#message);
+  }
+
+  /** A client of a WebSocket waits: its messages are read when it is open. One of a port is refused, as its holder does. */
+  #tooEarly(): void {
+    if (this.#exchange.isWebSocket === true) return;
+    this.#isOver = true;
+    this.#ended.reject(tooEarly());
+    this.#message.destroy();
   }
 
   /** Reads the client's body from now on. */
@@ -246,9 +271,12 @@ export class ForwardedRequest {
     for (let at = 0; at + 1 < answer.rawHeaders.length; at += 2)
       head += `${answer.rawHeaders[at]}: ${answer.rawHeaders[at + 1]}\r\n`;
     socket.write(`${head}\r\n`, "latin1");
-    if (first.length > 0) socket.write(first);
+    const frames = this.#exchange.isWebSocket === true ? new SocketFrames() : undefined;
+    this.#frames = frames;
+    const toClient = frames === undefined ? undefined : (chunk: Buffer) => frames.pass(chunk);
+    if (first.length > 0) socket.write(toClient === undefined ? first : toClient(first));
     void splice({
-      ...{ client: socket, guest: holder, teamId, turns: this.#chunkTurns },
+      ...{ client: socket, guest: holder, teamId, turns: this.#chunkTurns, toClient },
       ...{ onBytes: () => {}, onActivity: () => {} },
     }).then(() => this.#ended.resolve("answered"));
   }

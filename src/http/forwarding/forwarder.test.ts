@@ -93,6 +93,14 @@ async function collected(answer: Readable): Promise<string> {
   return Buffer.concat(chunks).toString("latin1");
 }
 
+/** A text message of a client, under a mask of zeros. */
+function masked(text: string): Buffer {
+  const header = Buffer.alloc(14);
+  header.set([0x81, 0xff]);
+  header.writeBigUInt64BE(BigInt(text.length), 2);
+  return Buffer.concat([header, Buffer.from(text)]);
+}
+
 /** Without what differs between two answers of one host: times, the digits of a duration too. */
 function comparable({ status, rawHeaders, body }: Answered) {
   const differing = body.includes('"duration_ms":')
@@ -328,6 +336,72 @@ describe("streams", () => {
     const [code] = await within("the socket closes", once(socket, "close"));
     assert.equal(code, 1000);
     assert.match(messages.join("\n"), /through/);
+  });
+
+  test("bytes before the answer to an upgrade are taken as the holder takes them", async () => {
+    const id = await a.capsule();
+    const upgrade = (host: string, path: string) =>
+      [
+        ...[
+          `GET ${path} HTTP/1.1`,
+          `Host: ${host}`,
+          `X-API-Key: ${keys.red}`,
+          "Connection: Upgrade",
+          "Upgrade: websocket",
+        ],
+        ...["Sec-WebSocket-Version: 13", `Sec-WebSocket-Key: ${"A".repeat(22)}==`, "", ""],
+      ].join("\r\n");
+    new GuestServer(a, id, 80, () => {}); // answers nothing
+    const refusals = new Set<string>();
+    const start = JSON.stringify({ type: "start", cmd: "echo", args: ["x".repeat(100_000)] });
+    for (const port of [portA, portB]) {
+      const refused = connect(port, "127.0.0.1").on("error", () => {});
+      refused.write(upgrade(`80-${id}.localhost`, "/"));
+      refused.write(Buffer.alloc(100_000));
+      const text = await within("the refusal", collected(refused));
+      refusals.add(text.replaceAll(/^(x-request-id|date): .*$/gim, "$1"));
+      const early = connect(port, "127.0.0.1").on("error", () => {});
+      let heard = "";
+      early.on("data", (chunk) => {
+        heard += chunk.toString("latin1");
+      });
+      early.write(upgrade("x", `/v1/capsules/${id}/exec/stream`));
+      early.write(masked(start));
+      await waitFor("the command's output", () => heard.includes("xxx"));
+      assert.match(heard, /^HTTP\/1\.1 101 /);
+      early.destroy();
+    }
+    assert.equal(refusals.size, 1, [...refusals].join("\n"));
+    assert.match([...refusals][0] as string, /^HTTP\/1\.1 400 /);
+    assert.match([...refusals][0] as string, /before the answer/);
+  });
+
+  test("a WebSocket through a host that stops ends with 1001, as one to its holder does", async () => {
+    const own = new FakeCluster();
+    const onC = own.join("c", () => c.service.store);
+    const onD = own.join("d", () => d.service.store);
+    const c: Api = new Api({}, { forwarding: onC.forwarder });
+    const d: Api = new Api({}, { forwarding: onD.forwarder });
+    const ports = [await listening(c), await listening(d)];
+    await Promise.all([onC.open(), onD.open()]);
+    const id = await c.capsule();
+    const opened = async (port: number | undefined) => {
+      const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/exec/stream`, {
+        headers: { "x-api-key": keys.red },
+      });
+      await within("the socket opens", once(socket, "open"));
+      return { socket, closed: once(socket, "close") };
+    };
+    const [direct, passedOn] = [await opened(ports[0]), await opened(ports[1])];
+    const stopped = d.app.close();
+    const [code, reason] = await within("the passed-on socket closes", passedOn.closed);
+    assert.deepEqual([code, String(reason)], [1001, "the server is stopping"]);
+    await stopped;
+    assert.equal(direct.socket.readyState, WebSocket.OPEN);
+    const ended = c.app.close();
+    const [ofHolder, why] = await within("the direct socket closes", direct.closed);
+    assert.deepEqual([ofHolder, String(why)], [code, String(reason)]);
+    await ended;
   });
 
   test("a ticket is good once, for its path, at any host", async () => {

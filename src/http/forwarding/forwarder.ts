@@ -155,7 +155,7 @@ export class Forwarder implements Forwarding {
     try {
       return await passing;
     } catch (error) {
-      this.counts.unavailable++;
+      if (error instanceof CapsuleError && error.code === "unavailable") this.counts.unavailable++;
       throw error;
     }
   }

@@ -8,6 +8,8 @@ const checkMs = 1_000;
 
 interface Attempt {
   giveUp(): void;
+  /** Ends an upgraded connection; its client is told, if it is a WebSocket's. */
+  stop(): void;
 }
 
 export class PendingRequests {
@@ -40,7 +42,7 @@ export class PendingRequests {
   /** Upgraded connections, which the end of the server would leave open. */
   closeUpgraded(): void {
     for (const [attempt, { upgrade }] of [...this.#byHost.values()].flatMap((each) => [...each]))
-      if (upgrade !== undefined) attempt.giveUp();
+      if (upgrade !== undefined) attempt.stop();
   }
 
   close(): void {

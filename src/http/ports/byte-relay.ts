@@ -12,6 +12,8 @@ export interface RelayPace {
   /** The client's side, whose end lets a chunk wait no longer. */
   client: Ending;
   onBytes: (bytes: number) => void;
+  /** Returns the part of a chunk that is written; default: all of it. */
+  change?: ((chunk: Buffer) => Buffer) | undefined;
   /** Called behind the last chunk. */
   onEnd: () => void;
 }
@@ -20,7 +22,7 @@ export interface RelayPace {
 export function relayBytes(
   source: Readable,
   sink: Writable,
-  { teamId, turns, client, onBytes, onEnd }: RelayPace,
+  { teamId, turns, client, onBytes, change, onEnd }: RelayPace,
 ): () => void {
   let [isStopped, isWaiting, hasEnded] = [false, false, false];
   const goOn = () => {
@@ -29,7 +31,8 @@ export function relayBytes(
   const write = (chunk: Buffer): boolean => {
     if (isStopped || sink.destroyed || sink.writableEnded) return true;
     onBytes(chunk.length);
-    return sink.write(chunk);
+    const bytes = change === undefined ? chunk : change(chunk);
+    return bytes.length === 0 || sink.write(bytes);
   };
   const onData = (chunk: Buffer) => {
     const turn = turns.enter(teamId, chunk.length, client);

@@ -16,7 +16,7 @@ import { bodyOf, headersForClient, headersForGuest, trailersOf } from "./port-he
 import type { PortReports } from "./port-reports.ts";
 import type { PortVisit, Upgrade } from "./port-visit.ts";
 import { splice } from "./splice.ts";
-import { earlyMaxBytes, readEarly, sendUpgradeBody } from "./upgrade-body.ts";
+import { readEarly, sendUpgradeBody, tooEarly } from "./upgrade-body.ts";
 
 /** Time for the guest to close a connection whose answer is complete. */
 const lingerMs = 5_000;
@@ -195,13 +195,6 @@ export class GuestExchange {
 
 function reset({ address: { port } }: PortVisit): CapsuleError {
   return new CapsuleError("agent_error", `the server on port ${port} reset the connection`);
-}
-
-function tooEarly(): CapsuleError {
-  return new CapsuleError(
-    "invalid_request",
-    `the client has sent more than ${earlyMaxBytes} bytes behind its request, before the answer`,
-  );
 }
 
 function oddAnswer(what: string): CapsuleError {

@@ -15,10 +15,12 @@ export interface SpliceOptions {
   onBytes: (direction: "in" | "out", bytes: number) => void;
   /** Called at most once a second, after bytes have moved. */
   onActivity: () => void;
+  /** Returns the part of the guest's bytes that the client is sent; default: all of them. */
+  toClient?: ((chunk: Buffer) => Buffer) | undefined;
 }
 
 /** Resolves when both are closed. Destroying one destroys the other. */
-export function splice({ client, guest, teamId, turns, onBytes, onActivity }: SpliceOptions): Promise<void> {
+export function splice({ client, guest, teamId, turns, onBytes, onActivity, toClient }: SpliceOptions): Promise<void> {
   let hasMoved = false;
   const activity = setInterval(() => {
     if (!hasMoved) return;
@@ -36,6 +38,7 @@ export function splice({ client, guest, teamId, turns, onBytes, onActivity }: Sp
     turns,
     client,
     onBytes: counted("out"),
+    change: toClient,
     onEnd: () => {
       hasPassed.resolve();
       client.end();

@@ -4,6 +4,7 @@
  */
 import type { ClientRequest } from "node:http";
 import type { Socket } from "node:net";
+import { CapsuleError } from "../../wire/errors.ts";
 
 /** Bytes behind a request, from a client that does not wait for the change of the protocol; more are 400. */
 export const earlyMaxBytes = 64 * 1024;
@@ -48,19 +49,30 @@ export function sendUpgradeBody(
   pass();
 }
 
+/** The refusal of a client that has sent too many. */
+export function tooEarly(): CapsuleError {
+  return new CapsuleError(
+    "invalid_request",
+    `the client has sent more than ${earlyMaxBytes} bytes behind its request, before the answer`,
+  );
+}
+
 /**
- * Reads the client on while it waits for its answer: the end of one that is not read would not be seen. The returned function ends
- * that, and puts the bytes back.
+ * Reads the client on while it waits for its answer: the end of one that is not read would not be seen. It is read no further from
+ * `onTooMany` on. The returned function ends that, and puts the bytes back.
  */
 export function readEarly(socket: Socket, onTooMany: () => void): () => void {
   const kept: Buffer[] = [];
   let keptBytes = 0;
   const read = () => {
-    for (let chunk = socket.read(); chunk !== null && keptBytes <= earlyMaxBytes; chunk = socket.read()) {
+    while (keptBytes <= earlyMaxBytes) {
+      const chunk: Buffer | null = socket.read();
+      if (chunk === null) return;
       kept.push(chunk);
       keptBytes += chunk.length;
     }
-    if (keptBytes > earlyMaxBytes) onTooMany();
+    socket.off("readable", read);
+    onTooMany();
   };
   socket.on("readable", read);
   read();
