@@ -35,7 +35,7 @@ export interface BucketManifest {
 export const manifestMaxBytes = 16 << 20;
 const format = 1;
 const layersMax = 64;
-const filesMax = 4_096;
+const filesMax = 256;
 /** 512 GiB of chunks that are no zeros. */
 const chunksMax = 1 << 17;
 const part = /^[a-zA-Z0-9_][a-zA-Z0-9._+-]{0,127}$/;

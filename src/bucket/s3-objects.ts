@@ -112,16 +112,18 @@ export class S3Objects implements Objects {
   /** Undefined: it has more bytes. */
   async #read(response: Response, maxBytes: number, signal: AbortSignal): Promise<Buffer<ArrayBuffer> | undefined> {
     const announced = Number(response.headers.get("content-length") ?? 0);
-    const parts: Uint8Array[] = [];
+    let body = Buffer.alloc(0);
     let bytes = 0;
     try {
       if (announced <= maxBytes && response.body !== null) {
         for await (const part of response.body) {
-          parts.push(part);
+          if (bytes + part.length > maxBytes) return undefined; // which cancels the rest
+          if (bytes + part.length > body.length)
+            body = grown(body, bytes + part.length, Math.max(announced, 2 * body.length));
+          body.set(part, bytes);
           bytes += part.length;
-          if (bytes > maxBytes) break; // which cancels the rest
         }
-        return bytes > maxBytes ? undefined : Buffer.concat(parts, bytes);
+        return body.subarray(0, bytes);
       }
       await response.body?.cancel();
     } catch (error) {
@@ -145,6 +147,13 @@ export class S3Objects implements Objects {
     const said = code === undefined ? `HTTP status ${status}` : `HTTP status ${status}, ${code}`;
     return new BucketError(`${this.place} has refused a request (${said})`, { httpStatus: status, reason });
   }
+}
+
+/** A copy with room for more: a bucket that sends single bytes makes no buffer of each. */
+function grown(of: Buffer<ArrayBuffer>, least: number, wanted: number): Buffer<ArrayBuffer> {
+  const larger = Buffer.alloc(Math.max(least, wanted));
+  larger.set(of);
+  return larger;
 }
 
 async function md5Of(bytes: Uint8Array): Promise<string> {

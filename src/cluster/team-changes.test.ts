@@ -35,3 +35,59 @@ test("of a team one client at a time reads what it has missed, in small pages", 
   );
   changes.close();
 });
+
+/** Answers statements when the test says so. */
+function heldQueries(version: () => number) {
+  const pages: PromiseWithResolvers<object[]>[] = [];
+  const query = async (text: string) => {
+    if (text.startsWith("SELECT id, version FROM teams")) return [{ id: "red", version: version() }];
+    const page = Promise.withResolvers<object[]>();
+    pages.push(page);
+    return await page.promise;
+  };
+  return { pages, sql: { query, isAway: true } as never };
+}
+
+test("a page that comes when its team's last stream has ended is not told to a new one", async () => {
+  let version = 5;
+  const { pages, sql } = heldQueries(() => version);
+  const changes = new TeamChanges({ sql, log: {} as never });
+  const told: string[] = [];
+  changes.onChange((_team, id) => told.push(id));
+  const first = await changes.open("red", undefined, (opened) => opened);
+  version = 6;
+  const polled = changes.poll();
+  await setImmediate();
+  assert.equal(pages.length, 1);
+  first.end();
+  version = 7;
+  assert.equal((await changes.open("red", undefined, (opened) => opened)).id, "7");
+  pages[0]!.resolve([templateRow(6)]);
+  await polled;
+  assert.deepEqual(told, []);
+  changes.close();
+});
+
+test("what a statement has not read within a version is read by the next poll", async () => {
+  let version = 5;
+  const { pages, sql } = heldQueries(() => version);
+  const changes = new TeamChanges({ sql, log: {} as never });
+  const told: string[] = [];
+  changes.onChange((_team, id) => told.push(id));
+  await changes.open("red", undefined, () => undefined);
+  version = 6;
+  const failed = changes.poll();
+  await setImmediate();
+  const names = Array.from({ length: 101 }, (_, at) => ({ ...templateRow(6), mark: `t:${1_000 + at}` }));
+  pages[0]!.resolve(names.slice(0, 100));
+  await setImmediate();
+  pages[1]!.reject(new Error("the database is away"));
+  await failed;
+  assert.equal(told.length, 100);
+  const again = changes.poll();
+  await setImmediate();
+  pages[2]!.resolve(names.slice(100));
+  await again;
+  assert.deepEqual([told.length, told.at(-1)], [101, "6"]);
+  changes.close();
+});

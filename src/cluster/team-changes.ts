@@ -148,16 +148,17 @@ export class TeamChanges {
     if (this.#teams.size === 0) return;
     for (const [teamId, version] of await this.#versions([...this.#teams.keys()])) {
       const followed = this.#teams.get(teamId);
-      if (followed === undefined || version === followed.position.version) continue;
+      if (followed === undefined) continue;
       // A database that was put back has forgotten changes.
       if (version < followed.position.version) followed.position = endOf(version);
-      else await this.#readTeam(teamId, followed, endOf(version));
+      else await this.#readTeam(teamId, followed, endOf(version)); // it may have stopped within this version
     }
   }
 
   async #readTeam(teamId: string, followed: Followed, until: Position): Promise<void> {
     while (compare(followed.position, until) < 0) {
       const page = await this.#page(teamId, followed.position, until, rowsMax);
+      if (this.#teams.get(teamId) !== followed) return; // its last stream has ended; a new one may be further
       followed.position = page.length < rowsMax ? until : page.at(-1)!;
       for (const { id, change } of told(page, followed.position))
         for (const listener of this.#listeners) listener(teamId, id, change);

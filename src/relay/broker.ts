@@ -75,7 +75,8 @@ function end(): void {
 
 /** Passes on the end of the relay's standard error, as text of a terminal that moves no cursor. */
 function exitWith(code: number): never {
-  killMarked(args.at(-1) ?? "");
+  const mark = args.at(-1);
+  if (mark) killMarked(mark);
   if (code !== 0) process.stderr.write(tail.toString("latin1").replace(/[^\n\x20-\x7e]/g, "?"));
   process.exit(code);
 }

@@ -328,10 +328,10 @@ describe("a bucket", { skip: lacksCeph }, () => {
     const away = await attempt(few, () => ({ status: 500 }));
     assert.match(away.message, /^the bucket bucket-\d+ at 127.0.0.1:\d+ has refused a request \(HTTP status 500\)$/);
     // The hold begins behind the first chunk's PUT: the removal is answered.
-    const held = await attempt({ attempts: 1, attemptMs: 3_000 }, ({ method }) =>
+    const held = await attempt({ attempts: 1, attemptMs: 8_000 }, ({ method }) =>
       method === "PUT" ? { isHeld: true } : undefined,
     );
-    assert.match(held.message, /has not answered within 3 s$/);
+    assert.match(held.message, /has not answered within 8 s$/);
     assert.deepEqual(held.left, []);
     const denied = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>";
     const refused = await attempt(few, ({ method, name }) => {
@@ -404,7 +404,7 @@ describe("a bucket", { skip: lacksCeph }, () => {
       () => undefined,
       (thrown: unknown) => thrown as NodeJS.ErrnoException,
     );
-    assert.equal(again?.code, "ENOTEMPTY", "a folder that is there is not replaced");
+    assert.match(again?.code ?? "", /^(ENOTEMPTY|EEXIST)$/, "a folder that is there is not replaced");
   });
 
   test("a full disk ends a fetch with 507, and the room that it took is free again", async (t) => {

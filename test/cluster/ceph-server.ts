@@ -84,11 +84,11 @@ export class CephServer {
     await run("ceph-osd", ["-c", conf, "-i", "0", "--mkfs", "--osd-uuid", store, "--monmap", map]);
     await this.#unlessEnded(run("ceph", ["-c", conf, "osd", "new", store, "0"]));
     this.#spawn("ceph-osd", ["-c", conf, "-i", "0"]);
-    const front = `beast endpoint=${this.host}:${port} tcp_nodelay=1`;
-    this.#spawn("radosgw", ["-c", conf, "-n", "client.admin", "--rgw-frontends", front]);
     const keys = [`--access-key=${this.accessKeyId}`, `--secret=${this.secretAccessKey}`];
     const user = ["user", "create", "--uid=capsule", "--display-name=capsule", ...keys];
     await this.#unlessEnded(run("radosgw-admin", ["-c", conf, ...user]));
+    const front = `beast endpoint=${this.host}:${port} tcp_nodelay=1`;
+    this.#spawn("radosgw", ["-c", conf, "-n", "client.admin", "--rgw-frontends", front]);
     await this.#unlessEnded(
       waitFor("Ceph's gateway to answer", async () => {
         return (await fetch(`http://${this.host}:${port}/`).catch(() => undefined))?.ok;
@@ -181,6 +181,8 @@ mon_max_pg_per_osd = 1000
 paxos_propose_interval = 0.02
 paxos_min_wait = 0.01
 mon_tick_interval = 1
+mon_data_avail_warn = 0
+mon_data_avail_crit = 0
 rgw_rados_pool_pg_num_min = 1
 rgw_thread_pool_size = 64
 rgw_enable_gc_threads = false

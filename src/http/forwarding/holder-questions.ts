@@ -10,12 +10,12 @@ const questionMaxLength = 1_024;
 const answerMs = 1_500;
 /** Hosts that are asked for one capsule. */
 const hostsMax = 32;
-/** Capsules that are asked for at once. */
-const askedMax = 16;
+/** Capsules that are asked for at once, and those of one team. */
+const [askedMax, teamAskedMax] = [16, 4];
 
 export class HolderQuestions {
   readonly #links: Pick<Links, "hosts" | "take">;
-  readonly #asked = new Map<string, Promise<string | undefined>>();
+  readonly #asked = new Map<string, { team: string | undefined; found: Promise<string | undefined> }>();
 
   constructor(links: Pick<Links, "hosts" | "take">) {
     this.#links = links;
@@ -25,14 +25,15 @@ export class HolderQuestions {
   ask(team: string | undefined, key: string): Promise<string | undefined> {
     const question = Buffer.from(JSON.stringify([team ?? null, key])).toString("base64url");
     const asked = this.#asked.get(question);
-    if (asked !== undefined) return asked;
-    if (this.#asked.size >= askedMax) return Promise.resolve(undefined);
+    if (asked !== undefined) return asked.found;
+    const ofTeam = [...this.#asked.values()].filter((each) => team !== undefined && each.team === team);
+    if (this.#asked.size >= askedMax || ofTeam.length >= teamAskedMax) return Promise.resolve(undefined);
     const hosts = this.#links.hosts().slice(0, hostsMax);
     const answers = hosts.map((host) => this.#askOne(host, team, question));
     const found = Promise.any(answers)
       .catch(() => undefined)
       .finally(() => this.#asked.delete(question));
-    this.#asked.set(question, found);
+    this.#asked.set(question, { team, found });
     return found;
   }
 
