@@ -25,6 +25,6 @@ export interface Holders {
   forget(team: string | undefined, key: string): void;
   /** Names of the other hosts that can be asked. */
   peers(): string[];
-  /** The address of a host's peer port; undefined: the host is unknown or has expired. */
-  peer(host: string): { host: string; address: string; port: number } | undefined;
+  /** The address of a host's peer port; undefined: the host is unknown or has expired. `orExpired`: it may have. */
+  peer(host: string, orExpired?: boolean): { host: string; address: string; port: number } | undefined;
 }

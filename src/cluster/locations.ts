@@ -88,8 +88,8 @@ export class Locations implements Holders {
     return others.map(({ name }) => name);
   }
 
-  peer(host: string): { host: string; address: string; port: number } | undefined {
-    const row = this.#options.membership.alive(host);
+  peer(host: string, orExpired = false): { host: string; address: string; port: number } | undefined {
+    const row = this.#options.membership.alive(host, orExpired);
     return row === undefined ? undefined : { host, address: row.address, port: row.port };
   }
 

@@ -101,9 +101,10 @@ export class Membership {
     });
   }
 
-  /** A host that can be asked; undefined: it is unknown, gone or expired. */
-  alive(name: string): HostRow | undefined {
+  /** A host that can be asked; undefined: it is unknown, gone or expired. `orExpired`: the database has not heard of it for a while. */
+  alive(name: string, orExpired = false): HostRow | undefined {
     const seen = this.#hosts.get(name);
+    if (orExpired) return seen?.row.state === "gone" ? undefined : seen?.row;
     if (seen === undefined || this.#hasExpired(seen.row, this.#options.clock.ticks() - seen.movedAt)) return undefined;
     return seen.row;
   }

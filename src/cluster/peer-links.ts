@@ -40,6 +40,9 @@ interface Peer {
 export class PeerLinks implements Links {
   readonly #options: PeerLinksOptions;
   readonly #peers = new Map<string, Peer>();
+  readonly #probes = new Map<string, Promise<boolean>>();
+  /** Hosts whose last probe was answered. */
+  readonly #proven = new Map<string, Address>();
 
   constructor(options: PeerLinksOptions) {
     this.#options = options;
@@ -63,11 +66,24 @@ export class PeerLinks implements Links {
     return this.#options.holders.peers();
   }
 
-  async probe(host: string): Promise<boolean> {
-    const address = this.#options.holders.peer(host) ?? this.#peers.get(host)?.address;
+  /** Calls at the same time share one handshake. */
+  probe(host: string): Promise<boolean> {
+    const probed =
+      this.#probes.get(host) ??
+      this.#handshake(host).finally(() => {
+        this.#probes.delete(host);
+      });
+    this.#probes.set(host, probed);
+    return probed;
+  }
+
+  async #handshake(host: string): Promise<boolean> {
+    this.#proven.delete(host);
+    const address = this.#options.holders.peer(host, true) ?? this.#peers.get(host)?.address;
     if (address === undefined) return false;
     try {
       (await connectTo(address, this.#options)).destroy();
+      this.#proven.set(host, address);
       return true;
     } catch {
       return false;
@@ -86,7 +102,7 @@ export class PeerLinks implements Links {
   }
 
   #peer(host: string, named: string | undefined): Peer {
-    const address = this.#options.holders.peer(host);
+    const address = this.#options.holders.peer(host) ?? this.#proven.get(host);
     if (address === undefined) throw unavailable(named, "cannot be reached now");
     const known = this.#peers.get(host);
     if (known !== undefined && known.address.address === address.address && known.address.port === address.port)

@@ -29,6 +29,8 @@ export interface DaemonsOptions {
   names?: readonly string[];
   /** More of a host's environment; default: no VM is made ahead of time. */
   envOf?: (name: string) => Record<string, string>;
+  /** Logged errors that the test causes. */
+  errors?: readonly RegExp[];
 }
 
 /** No VM is made ahead of time. */
@@ -43,23 +45,24 @@ export async function isCutOff({ client }: Daemon): Promise<boolean> {
   return json.reasons.includes("the cluster's database is away");
 }
 
-/** Logged by hosts whose way to the database is cut. */
-const awayErrors = [/"msg":"the cluster's database is away: /];
+/** Logged by hosts whose way to the database is cut, or that have no room. */
+const awayErrors = [/"msg":"the cluster's database is away: /, /"msg":"the host is short of memory, and no capsule/];
 
 export class Daemons implements AsyncDisposable {
   readonly postgres: PostgresServer;
   readonly #folder: string;
   readonly #port: string;
+  readonly #errors: readonly RegExp[];
   readonly #hosts: Daemon[] = [];
 
-  static async start({ names = hostNames, envOf = () => bare }: DaemonsOptions = {}): Promise<Daemons> {
+  static async start({ names = hostNames, envOf = () => bare, errors = [] }: DaemonsOptions = {}): Promise<Daemons> {
     const folder = mkdtempSync(join(tmpdir(), "capsule-daemons-"));
     chmodSync(folder, 0o755); // PostgreSQL has a user of its own
     const postgres = await PostgresServer.startIn(join(folder, "postgres")).catch((error: unknown) => {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     });
-    const daemons = new Daemons(postgres, folder, await lastingPort());
+    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors });
     try {
       const url = postgres.newDatabase();
       const add = (name: string, index: number) => daemons.#add(name, index, url, envOf(name));
@@ -73,10 +76,14 @@ export class Daemons implements AsyncDisposable {
     return daemons;
   }
 
-  private constructor(postgres: PostgresServer, folder: string, port: string) {
+  private constructor(
+    postgres: PostgresServer,
+    { folder, port, errors }: { folder: string; port: string; errors: readonly RegExp[] },
+  ) {
     this.postgres = postgres;
     this.#folder = folder;
     this.#port = port;
+    this.#errors = [...awayErrors, ...errors];
   }
 
   get hosts(): readonly Daemon[] {
@@ -125,7 +132,7 @@ export class Daemons implements AsyncDisposable {
       ...{ CAPSULE_PEER_PORT: peerPort, CAPSULE_PEER_URL: `127.0.0.1:${peers.port}` },
     };
     const options: ServerOptions = {
-      ...{ env: { ...own, ...env }, errors: awayErrors },
+      ...{ env: { ...own, ...env }, errors: this.#errors },
       prepare: async (server) => await this.#prepare(name, server, url, database),
     };
     const server = await Server.start(options).catch(async (error: unknown) => {

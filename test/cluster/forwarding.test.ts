@@ -134,6 +134,19 @@ test("without the database a capsule that no host says to hold is 503, another t
   assert.equal(found, 404);
 });
 
+test("a host that only the database has not heard of is asked, and one that has ended is not", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b } = cluster;
+  const id = await created(a);
+  for (let seconds = 0; seconds < 13; seconds++) await b.second();
+  assert.deepEqual(await b.cluster.locations.find("team-red", id), { at: "unavailable", host: "a" });
+  assert.equal((await b.call("GET", `/v1/capsules/${id}`)).status, 200);
+  assert.equal((await b.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await a.kill();
+  const { status, json } = await b.call("GET", `/v1/capsules/${id}`);
+  assert.deepEqual([status, json.error.code, json.error.details], [503, "unavailable", { host: "a" }]);
+});
+
 test("numbers beyond a double, and bodies that are nested deeply, are refused at every host", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b } = cluster;

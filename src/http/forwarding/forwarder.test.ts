@@ -481,8 +481,9 @@ describe("a host that does not hold what it is asked for", () => {
 });
 
 describe("a client without a key", () => {
-  test("is told no host's name", async () => {
+  test("is told no host's name", async (t) => {
     const id = await a.capsule();
+    t.mock.method(onB.links, "probe", async () => false);
     cluster.expired.add("a");
     for (const [path, headers] of [
       ["/", { host: `80-${id}.localhost` }],

@@ -137,8 +137,11 @@ export class Forwarder implements Forwarding {
       const place = await this.#find(team, key, exchange);
       if (place.at === "here" || place.at === "nowhere") return false;
       const named = team === undefined ? undefined : place.host; // hosts have no names for clients without a key
-      if (place.at === "unavailable") throw unavailable(named);
-      const outcome = await this.#attempts(exchange, { ...place, named, team, untilMs });
+      const { host } = place;
+      // The database has not heard of an expired host for a while; it may be the database's way to it that is cut.
+      const isReached = host !== undefined && (place.at === "host" || (await this.#links.probe(host)));
+      if (!isReached) throw unavailable(named);
+      const outcome = await this.#attempts(exchange, { host, named, team, untilMs });
       if (outcome !== "misdirected") return this.#end(outcome, exchange, named);
       this.#places.forget(team, key);
       if (isAgain) throw unavailable(named);
