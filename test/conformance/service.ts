@@ -2,9 +2,11 @@
  * The service under test, shared by all conformance tests of a run: the one at CAPSULE_URL with CAPSULE_API_KEY, or
  * else a server that is started here and ended after the last test, or the hosts of a cluster with CAPSULE_TEST_CLUSTER.
  */
+import { AssertionError } from "node:assert/strict";
 import { after } from "node:test";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 
 const { CAPSULE_URL, CAPSULE_API_KEY = "", CAPSULE_TEST_CLUSTER: form } = process.env;
 
@@ -22,6 +24,38 @@ export const client = await Client.connect(
 
 /** Reason for skipping tests that need a second team or revoked keys; false when keys can be made. */
 export const cannotMakeKeys = server === undefined ? "the server at CAPSULE_URL cannot be asked for keys" : false;
+
+/** Reason for skipping, in a cluster, a test whose expectation is one host's. */
+export function ofOneHost(why: string): string | false {
+  return cluster === undefined ? false : `in a cluster ${why}`;
+}
+
+/** As `ofOneHost`, where each request may come to another host. */
+export function ofFirstHost(why: string): string | false {
+  return form === "round" ? `in a cluster ${why}` : false;
+}
+
+/** Clocks of two hosts may differ by so much, for which tickets are good longer. */
+export const skewMs = cluster === undefined ? 0 : 2_000;
+
+/** Checks once; in a cluster until it holds: lists, audit entries and ended keys are shown by the other hosts a moment later. */
+export async function shown(check: () => Promise<void>): Promise<void> {
+  if (cluster === undefined) return await check();
+  let refusal: unknown;
+  await waitFor(
+    () => `another host to show it: ${refusal}`,
+    async () => {
+      try {
+        await check();
+        return true;
+      } catch (error) {
+        if (!(error instanceof AssertionError)) throw error;
+        refusal = error;
+        return false;
+      }
+    },
+  );
+}
 
 /** A client of another team. */
 export async function clientOf(team: string): Promise<Client> {

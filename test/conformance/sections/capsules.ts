@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import type { Reply } from "../../client.ts";
 import { TestCapsule } from "../../client.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { cannotMakeKeys, client, clientOf } from "../service.ts";
+import { cannotMakeKeys, client, clientOf, shown } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
@@ -170,15 +170,17 @@ export const listAndGet = section(import.meta, "list and get", () => {
     await using running = await client.capsule();
     await using paused = await client.capsule();
     await paused.pause();
-    const { json } = await client.expect(200, "GET", "/v1/capsules");
-    const statusOf = (id: string) => json.find((each: { id: string }) => each.id === id)?.status;
-    assert.equal(statusOf(running.id), "running");
-    assert.equal(statusOf(paused.id), "paused");
-    for (const each of json)
-      assert.deepEqual(
-        fields.filter((field) => !(field in each)),
-        [],
-      );
+    await shown(async () => {
+      const { json } = await client.expect(200, "GET", "/v1/capsules");
+      const statusOf = (id: string) => json.find((each: { id: string }) => each.id === id)?.status;
+      assert.equal(statusOf(running.id), "running");
+      assert.equal(statusOf(paused.id), "paused");
+      for (const each of json)
+        assert.deepEqual(
+          fields.filter((field) => !(field in each)),
+          [],
+        );
+    });
   });
 
   test(
@@ -216,11 +218,13 @@ export const listAndGet = section(import.meta, "list and get", () => {
       fields.filter((field) => !(field in view)),
       [],
     );
-    const { json } = await client.expect(200, "GET", "/v1/capsules");
-    assert.deepEqual(
-      json.find((each: { id: string }) => each.id === capsule.id),
-      view,
-    );
+    await shown(async () => {
+      const { json } = await client.expect(200, "GET", "/v1/capsules");
+      assert.deepEqual(
+        json.find((each: { id: string }) => each.id === capsule.id),
+        view,
+      );
+    });
   });
 });
 

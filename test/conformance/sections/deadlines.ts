@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import type { Client, TestCapsule } from "../../client.ts";
 import { EventStream } from "../../event-stream.ts";
 import { section, test } from "../conforms.ts";
-import { cannotMakeKeys, clientOf, client as shared } from "../service.ts";
+import { cannotMakeKeys, clientOf, ofOneHost, client as shared } from "../service.ts";
 
 /** A client of a team without other capsules. */
 async function alone(team: string): Promise<Client & Disposable> {
@@ -18,8 +18,10 @@ async function change(events: EventStream, capsule: TestCapsule, json: object) {
   return await events.next();
 }
 
+const skip = ofOneHost("several changes within half a second may be one event");
+
 export const lifetimes = section(import.meta, "lifetimes", () => {
-  test("expires_at ends the run: destroy by default, or a pause from which it goes on", async () => {
+  const run = async () => {
     using client = await alone("lifetimes");
     const capsule = await client.capsule({ lifetime_sec: 3_600, on_expiry: "pause" });
     const running = await capsule.view();
@@ -46,11 +48,12 @@ export const lifetimes = section(import.meta, "lifetimes", () => {
         ["capsule.pause", "lifetime"],
       ],
     );
-  });
+  };
+  test("expires_at ends the run: destroy by default, or a pause from which it goes on", run, { skip });
 });
 
 export const retentions = section(import.meta, "retentions", () => {
-  test("retention_sec destroys a paused capsule, and one that has powered itself off", async () => {
+  const run = async () => {
     using client = await alone("retentions");
     const [paused, off] = await Promise.all([client.capsule(), client.capsule({ retention_sec: 1 })]);
     await paused.pause();
@@ -62,5 +65,6 @@ export const retentions = section(import.meta, "retentions", () => {
     await off.exec({ cmd: "bash", args: ["-c", "sleep 0.1; poweroff"], background: true });
     assert.equal((await events.nextOf("capsule")).data.status, "stopped");
     assert.deepEqual((await events.nextOf("capsule-removed")).data, { id: off.id });
-  });
+  };
+  test("retention_sec destroys a paused capsule, and one that has powered itself off", run, { skip });
 });

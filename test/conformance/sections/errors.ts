@@ -5,7 +5,7 @@ import type { Client, TestCapsule } from "../../client.ts";
 import { conforms, section, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
 import { malformed, request, unknownId } from "../requests.ts";
-import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
+import { cannotMakeKeys, client, clientOf, server, shown } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "../specification.ts";
 
@@ -61,7 +61,7 @@ export const errors = section(import.meta, "errors", () => {
         await using socket = await TestSocket.open(client.as(key).known(capsule.id), "pty");
         await client.expect(200, "GET", "/v1/capsules", { key });
         await server!.revokeKeys("to be revoked");
-        refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized");
+        await shown(async () => refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized"));
         await client.expect(200, "GET", "/v1/capsules", { key: other });
         assert.deepEqual(await socket.next("error"), {
           type: "error",

@@ -2,10 +2,11 @@
 import assert from "node:assert/strict";
 import { EventStream } from "../../event-stream.ts";
 import { section, test } from "../conforms.ts";
-import { cannotMakeKeys, clientOf, client as shared } from "../service.ts";
+import { cannotMakeKeys, clientOf, ofOneHost, client as shared } from "../service.ts";
 
 export const events = section(import.meta, "events", () => {
-  test("every status of a capsule is received once, also across a reconnection", async () => {
+  const skip = ofOneHost("several changes within half a second may be one event");
+  const run = async () => {
     const client = cannotMakeKeys ? shared : await clientOf("listeners"); // a team without other capsules
     const first = await EventStream.open(client);
     assert.equal((await first.next())?.name, "reset");
@@ -34,5 +35,6 @@ export const events = section(import.meta, "events", () => {
     await client.expect(204, "DELETE", `/v1/snapshots/${name}`);
     assert.deepEqual((await second.nextOf("template-removed")).data, { name });
     if (client !== shared) client.close();
-  });
+  };
+  test("every status of a capsule is received once, also across a reconnection", run, { skip });
 });

@@ -1,7 +1,7 @@
 /** Keys through the API: a team creates, lists and revokes them, and signs in a browser by a link. */
 import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
-import { client, server } from "../service.ts";
+import { client, server, shown } from "../service.ts";
 
 export const keys = section(import.meta, "keys and sign-in", () => {
   test("a key created through the API works until it is revoked", async () => {
@@ -27,7 +27,7 @@ export const keys = section(import.meta, "keys and sign-in", () => {
       const key = await server!.createKey("default", "to be revoked by hand");
       await client.as(key).expect(200, "GET", "/v1/session");
       await server!.revokeKeys("to be revoked by hand");
-      await client.as(key).expect(401, "GET", "/v1/session");
+      await shown(async () => void (await client.as(key).expect(401, "GET", "/v1/session")));
     },
     { skip: server === undefined && "the keys of the server at CAPSULE_URL must not be revoked" },
   );

@@ -8,10 +8,13 @@ import type { TestCapsule } from "../../client.ts";
 import { processesOf } from "../../server.ts";
 import { section, test } from "../conforms.ts";
 import { fileForm } from "../requests.ts";
-import { client, server } from "../service.ts";
+import { client, ofFirstHost, server } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-const skip = server === undefined && "the data folder of the server at CAPSULE_URL is not on this machine";
+const skip =
+  server === undefined
+    ? "the data folder of the server at CAPSULE_URL is not on this machine"
+    : ofFirstHost("a capsule may be in the folder of any host");
 /** Memory files and disks are larger; they may contain data of their capsules. */
 const readMaxBytes = 32 << 20;
 /**

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
 import { unknownId } from "../requests.ts";
-import { cannotMakeKeys, clientOf } from "../service.ts";
+import { cannotMakeKeys, clientOf, ofOneHost, shown } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const skip = cannotMakeKeys;
@@ -27,7 +27,7 @@ export const teams = section(import.meta, "teams", () => {
       assert.deepEqual([paused.capsules, paused.running_vcpus, paused.running_memory_mb], [1, 0, 0]);
       client.close();
     },
-    { skip },
+    { skip: skip || ofOneHost("sockets are counted by each host, and lists are a second behind") },
   );
 
   test(
@@ -68,20 +68,22 @@ export const teams = section(import.meta, "teams", () => {
       await otherTeam.expect(404, "DELETE", capsule.path);
       await capsule.destroy();
       await client.expect(404, "POST", `${capsule.path}/ping`);
-      const { json } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}`);
-      assert.deepEqual(
-        json.entries.map((entry: Record<string, unknown>) => [entry.action, entry.subject, entry.status]),
-        [
-          ["capsule.destroy", null, 204],
-          ["capsule.pause", null, 200],
-          ["exec", "true", 200],
-          ["capsule.create", "minimal", 201],
-        ],
-      );
-      const all = (await client.expect(200, "GET", "/v1/audit")).json.entries;
-      assert.deepEqual([all.at(-1).key_id, all.at(-1).action], ["operator", "key.create"]);
-      const theirs = (await otherTeam.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
-      assert.deepEqual([theirs.action, theirs.capsule_id, theirs.status], ["capsule.destroy", capsule.id, 404]);
+      await shown(async () => {
+        const { json } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}`);
+        assert.deepEqual(
+          json.entries.map((entry: Record<string, unknown>) => [entry.action, entry.subject, entry.status]),
+          [
+            ["capsule.destroy", null, 204],
+            ["capsule.pause", null, 200],
+            ["exec", "true", 200],
+            ["capsule.create", "minimal", 201],
+          ],
+        );
+        const all = (await client.expect(200, "GET", "/v1/audit")).json.entries;
+        assert.deepEqual([all.at(-1).key_id, all.at(-1).action], ["operator", "key.create"]);
+        const theirs = (await otherTeam.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
+        assert.deepEqual([theirs.action, theirs.capsule_id, theirs.status], ["capsule.destroy", capsule.id, 404]);
+      });
       for (const each of [client, otherTeam]) each.close();
     },
     { skip },
