@@ -1,5 +1,5 @@
 /**
- * What a cluster of real daemons does while something of it is away: PostgreSQL, a host's way to it or to the others, a daemon, a machine.
+ * A cluster of real daemons while something of it is away: PostgreSQL, a host's way to it or to the others, a daemon, a machine.
  * Each test leaves the cluster whole.
  */
 import assert from "node:assert/strict";
