@@ -10,6 +10,9 @@ export interface HostsAsOne extends AsyncDisposable {
   daemons: Daemons;
 }
 
+/** The form of the share that runs with the group. */
+export const usualForm = "other";
+
 /** Paths whose answers are about one host. */
 const ofHost = ["/healthz", "/metrics"];
 
