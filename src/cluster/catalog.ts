@@ -52,6 +52,7 @@ const noteMs = 10_000;
 export class Catalog {
   readonly #options: CatalogOptions;
   #applied = 0;
+  #generation = 0;
   #reading: Promise<boolean> | undefined;
   #freshAt: number;
   #notedAt = Number.NEGATIVE_INFINITY;
@@ -87,6 +88,11 @@ export class Catalog {
   /** Since teams and keys were last known to be the cluster's; infinite before the first time. */
   get staleMs(): number {
     return this.#options.clock.ticks() - this.#freshAt;
+  }
+
+  /** Another one whenever changes were put into this host's rows. */
+  get generation(): number {
+    return this.#generation;
   }
 
   #setFresh(at: number): void {
@@ -134,6 +140,7 @@ export class Catalog {
     const [cluster] = await sql.query<{ limits: Record<string, unknown> }>("SELECT limits FROM cluster", [], what);
     if (cluster !== undefined) onLimits(cluster.limits);
     for (const team of teams) if (team.deletedAt !== null) this.#ending.set(team.id, team);
+    this.#generation += 1;
     this.#endTeams();
     rows.put(
       teams.filter(({ deletedAt }) => deletedAt === null),

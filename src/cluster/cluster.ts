@@ -95,6 +95,7 @@ export class Cluster {
   #afterBeat: Promise<void> | undefined;
   /** Teams and keys wait for nothing else. */
   #following: Promise<void> | undefined;
+  #allRead = () => {};
   #hasGoneOn = false;
   #hasRecovered = false;
 
@@ -105,6 +106,9 @@ export class Cluster {
     this.membership = new Membership({
       ...{ sql, me, clock, log, onRefused },
       load: () => ({ memory_mb: store.runningMemoryMb(), ...this.#room() }),
+      onSend: () => {
+        this.#allRead = this.newKeys.beginReading();
+      },
       onBeat: (beat) => this.#onBeat(beat),
     });
     this.changes = new TeamChanges({ sql, log });
@@ -227,7 +231,7 @@ export class Cluster {
   }
 
   async #readCatalog(number: number): Promise<void> {
-    const allRead = this.newKeys.beginReading();
+    const allRead = this.#allRead; // what was vouched for later may not be in the heartbeat's number
     if (await this.#joined.catalog.follow(number)) allRead();
   }
 

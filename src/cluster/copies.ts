@@ -105,11 +105,10 @@ export class Copies {
     while (this.#marked.size > 0) {
       const batch = this.#take();
       try {
-        if (batch.rows.length > 0)
-          await sql.call("copy_status", [jsonOf(batch.rows), host.name], {
-            what: "copy the status of capsules",
-          });
-        step?.("status.copied");
+        if (batch.rows.length > 0) {
+          await sql.call("copy_status", [jsonOf(batch.rows), host.name], { what: "copy the status of capsules" });
+          step?.("status.copied");
+        }
         onCopied();
       } catch (error) {
         if (!sql.isAway)

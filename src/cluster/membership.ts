@@ -32,6 +32,8 @@ export interface MembershipOptions {
   clock: Clock;
   log: Log;
   load: () => Record<string, unknown>;
+  /** A heartbeat is sent now. */
+  onSend?: () => void;
   /** The database has answered; `isBack`: for the first time, or after this host had expired. */
   onBeat: (beat: { catalog: number; isBack: boolean }) => void;
   /** Another daemon has the name now: this one holds nothing any longer. */
@@ -125,6 +127,7 @@ export class Membership {
   async #ask(): Promise<void> {
     const { sql, me, clock, load, onBeat, onRefused, log } = this.#options;
     const sentAt = clock.ticks();
+    this.#options.onSend?.();
     try {
       const { catalog, hosts } = await sql.beat<{ catalog: number; hosts: HostRow[] }>("heartbeat", [
         ...[me.name, me.epoch, me.nonce, JSON.stringify(load())],

@@ -13,7 +13,7 @@ import type { Postgres } from "./postgres.ts";
 export interface NewKeysOptions {
   sql: Pick<Postgres, "query" | "isAway">;
   rows: Pick<CatalogRows, "has">;
-  catalog: () => Pick<Catalog, "put">;
+  catalog: () => Pick<Catalog, "put" | "generation">;
   /** Monotonic milliseconds. */
   ticks: () => number;
   /** The time of a lookup; default 1.5 s for each time that it is sent, and 2 s for all. */
@@ -25,6 +25,8 @@ type Found = CatalogKey & { team: string; teamCreatedAt: number; isDeleted: bool
 /** Queries under way; a client whose key would be one more is asked to come again. */
 const queriesMax = 16;
 const [defaultOnceMs, defaultAllMs] = [1_500, 2_000];
+/** Times that a key is looked for while teams and keys change. */
+const askedMax = 3;
 const absentMs = 10_000;
 const absentMax = 10_000;
 const vouchedMax = 10_000;
@@ -70,7 +72,7 @@ export class NewKeys implements UnheardKeys {
     return this.#vouched.has(keyId);
   }
 
-  /** Call the returned function when all keys of the cluster have been read: what is not among them is none. */
+  /** Call it before the catalog's number is asked for, and the returned function when all keys of the cluster have been read: what is not among them is none. */
   beginReading(): () => void {
     const before = [...this.#vouched];
     return () => {
@@ -78,7 +80,18 @@ export class NewKeys implements UnheardKeys {
     };
   }
 
+  /** An answer from before a change that was applied meanwhile may bring back what that one has ended. */
   async #ask(name: string): Promise<boolean> {
+    const catalog = this.#options.catalog();
+    for (let asked = 0; asked < askedMax; asked++) {
+      const { generation } = catalog;
+      const found = await this.#find(name);
+      if (catalog.generation === generation) return this.#put(name, found);
+    }
+    throw unknownNow();
+  }
+
+  async #find(name: string): Promise<Found | undefined> {
     const column = isId(name) ? "id" : "hash";
     const { sql, lookupMs } = this.#options;
     const [onceMs, allMs] = [lookupMs ?? defaultOnceMs, lookupMs ?? defaultAllMs];
@@ -90,6 +103,10 @@ export class NewKeys implements UnheardKeys {
       [name],
       { what: "look for a key", onceMs, allMs },
     );
+    return found;
+  }
+
+  #put(name: string, found: Found | undefined): boolean {
     if (found === undefined || found.isDeleted) {
       this.#noteAbsent(name);
       return false;

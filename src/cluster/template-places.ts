@@ -30,6 +30,8 @@ export class TemplatePlaces {
   readonly #options: TemplatePlacesOptions;
   /** The name read last is at the end. */
   readonly #known = new Map<string, Placed>();
+  /** Another one whenever changes were noted. */
+  #generation = 0;
 
   constructor(options: TemplatePlacesOptions) {
     this.#options = options;
@@ -43,6 +45,7 @@ export class TemplatePlaces {
       [after],
       { what: "read the templates" },
     );
+    this.#generation += 1;
     // Names that were not read are looked up one by one.
     if (after === 0 || rows.length === entriesMax) this.#known.clear();
     for (const { teamId, name, storage, host, isRetired } of rows.toReversed()) {
@@ -60,10 +63,13 @@ export class TemplatePlaces {
 
   /** Undefined: the team has no such template. Throws "unavailable". */
   async find(teamId: string, name: string): Promise<string | undefined> {
-    const found = this.known(teamId, name) ?? (await findTemplate(this.#options.sql, teamId, name));
-    if (typeof found !== "object") return found;
-    this.#note(entryOf(teamId, name), found);
-    return found.host;
+    const known = this.known(teamId, name);
+    if (known !== undefined) return known;
+    const generation = this.#generation;
+    const found = await findTemplate(this.#options.sql, teamId, name);
+    // An answer from before a change that was noted meanwhile may be what that one has replaced.
+    if (found !== undefined && this.#generation === generation) this.#note(entryOf(teamId, name), found);
+    return found?.host;
   }
 
   #note(entry: string, placed: Placed): void {

@@ -4,6 +4,9 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 
+/** A process stops within microseconds, unless it is in a long system call. */
+const stopMaxMs = 50;
+
 /** The children of a process, as its first thread started them. */
 export function childrenOf(pid: number): number[] {
   try {
@@ -15,7 +18,9 @@ export function childrenOf(pid: number): number[] {
 
 /** Kills the program in the jail of this bubblewrap, which ends after it, or bubblewrap where it has started none. */
 export function killJailOf(bwrap: number): void {
-  signal(bwrap, "SIGSTOP"); // from now on it starts none
+  signal(bwrap, "SIGSTOP");
+  const untilMs = performance.now() + stopMaxMs;
+  while (isGoing(bwrap) && performance.now() < untilMs); // once it has stopped it starts none
   const children = childrenOf(bwrap);
   for (const pid of children) signal(pid, "SIGKILL");
   signal(bwrap, children.length === 0 ? "SIGKILL" : "SIGCONT");
@@ -34,6 +39,16 @@ function lastArgumentOf(pid: number): string | undefined {
     return readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0").at(-2);
   } catch {
     return undefined; // it has ended
+  }
+}
+
+/** Whether the process neither has stopped nor is ending. */
+function isGoing(pid: number): boolean {
+  try {
+    const status = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !"TtZXx".includes(status.charAt(status.lastIndexOf(")") + 2));
+  } catch {
+    return false; // it has ended
   }
 }
 
