@@ -36,6 +36,8 @@ export class Copies {
   readonly #options: CopiesOptions;
   /** Capsules to copy, with the ticks of the first change that was not copied yet. */
   readonly #marked = new Map<string, number>();
+  /** Capsules whose rows are about to be changed by decisions. */
+  readonly #held = new Set<string>();
   #number: number;
   #cancel: (() => void) | undefined;
   #flushing: Promise<void> | undefined;
@@ -65,6 +67,18 @@ export class Copies {
   mark(id: string): void {
     if (!this.#marked.has(id)) this.#marked.set(id, this.#options.clock.ticks());
     this.#schedule(gatherMs);
+  }
+
+  /**
+   * Until the returned function is called, the capsule is not copied: a decision with a number is asked for, and a copy with the next one
+   * would show the row as it was before.
+   */
+  hold(id: string): () => void {
+    this.#held.add(id);
+    return () => {
+      this.#held.delete(id);
+      this.mark(id);
+    };
   }
 
   markAll(): void {
@@ -130,6 +144,7 @@ export class Copies {
     for (const [id, since] of this.#marked) {
       if (rows.length >= rowsMax || bytes >= textMaxBytes) break;
       this.#marked.delete(id);
+      if (this.#held.has(id)) continue; // it is marked again
       taken.push([id, since]);
       const row = this.#options.store.get(id);
       if (row === undefined || row.intent === "destroy") continue;

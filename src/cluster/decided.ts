@@ -19,7 +19,7 @@ export interface DecidedOptions {
   sql: Postgres;
   me: Me;
   membership: Pick<Membership, "isExpired">;
-  copies: Pick<Copies, "next" | "mark">;
+  copies: Pick<Copies, "next" | "hold">;
   /** A question about this capsule had no answer: it is settled as soon as the database answers. */
   onDoubt: (id: string) => void;
   /** How long a resume waits for its decision; default 250 ms. */
@@ -76,6 +76,7 @@ export class DecidedByDatabase implements Ownership {
     const intent = row.status === "paused" ? "resume" : "start";
     const ask = (copy: number) =>
       sql.call("admit_resume", [row.id, epoch, me.name, me.epoch, intent, copy], { what: `${intent} a capsule` });
+    const release = copies.hold(row.id);
     let isAwaited = true;
     const asked = this.#numbered(ask, () => isAwaited).catch((error: unknown) => {
       if (!(error instanceof Unanswered)) throw error;
@@ -88,7 +89,7 @@ export class DecidedByDatabase implements Ownership {
       clearTimeout(timer);
       isAwaited = false;
       asked.catch(() => {}); // a refusal that came late
-      copies.mark(row.id); // as it is after the decision, whichever it was
+      release(); // the intent follows in the same turn
     }
   }
 
@@ -164,7 +165,8 @@ export class DecidedByDatabase implements Ownership {
     const { sql, me } = this.#options;
     const ask = (copy: number) =>
       sql.call("rename_capsule", [row.id, epoch, me.name, name, copy], { what: `rename capsule ${row.id}` });
-    await this.#settledBy(row.id, this.#numbered(ask));
+    const release = this.#options.copies.hold(row.id);
+    await this.#settledBy(row.id, this.#numbered(ask)).finally(release);
     this.#options.step?.("rename.decided");
   }
 

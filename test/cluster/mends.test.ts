@@ -166,3 +166,17 @@ test("limits that are changed in the database are followed", { skip }, async () 
   await created(a);
   assert.equal((await a.call("POST", "/v1/capsules")).json.error.code, "quota_exceeded");
 });
+
+test("a capsule is not copied while a decision about it is asked for", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const id = await created(a);
+  const status = async () => (await database.sql.query("SELECT status FROM capsules", [], about))[0]?.status;
+  const release = a.cluster.copies.hold(id);
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await a.copied();
+  assert.equal(await status(), "running");
+  release();
+  await a.copied();
+  assert.equal(await status(), "paused");
+});

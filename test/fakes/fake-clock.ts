@@ -27,6 +27,12 @@ export class FakeClock implements Clock {
     };
   }
 
+  /** Time until the next timer; undefined: there is none. */
+  get nextMs(): number | undefined {
+    if (this.#timers.length === 0) return undefined;
+    return Math.max(0, Math.min(...this.#timers.map(({ at }) => at)) - this.#ticks);
+  }
+
   advance(ms: number): void {
     this.#ticks += ms;
     const due = this.#timers.filter((timer) => timer.at <= this.#ticks).sort((a, b) => a.at - b.at);

@@ -1,0 +1,290 @@
+/** Invariants of a cluster whose hosts release nothing, after each step and at a schedule's end. */
+import type { StatementSync } from "node:sqlite";
+import { limits, type SimulatedHost, team } from "./host.ts";
+import type { Statement } from "./statements.ts";
+import type { World } from "./world.ts";
+
+export class Violation extends Error {}
+
+function violated(what: string): never {
+  throw new Violation(what);
+}
+
+export interface SharedCapsule {
+  id: string;
+  name: string | null;
+  status: string;
+  intent: string | null;
+  revision: number;
+  host: string;
+  epoch: number;
+  copy: number;
+  version: number;
+  vcpus: number;
+}
+
+interface Tombstone {
+  id: string;
+  version: number;
+  host: string;
+}
+
+export interface Snapshot {
+  capsules: Map<string, SharedCapsule>;
+  tombstones: Map<string, Tombstone>;
+  keys: { id: string; revoked_at: number | null }[];
+  templates: { storage: string; name: string; made_on: string; retired_at: number | null }[];
+  hosts: Map<string, number>;
+  version: number;
+}
+
+/** As the database gives it. */
+interface Shared extends Omit<Snapshot, "capsules" | "tombstones" | "hosts"> {
+  capsules: SharedCapsule[];
+  tombstones: Tombstone[];
+  hosts: { name: string; epoch: number }[];
+}
+
+const rowsOf = (columns: string, from: string) =>
+  `(SELECT COALESCE(json_agg(each), '[]') FROM (SELECT ${columns} FROM ${from}) each)`;
+const everything = `SELECT ${rowsOf("id, name, status, intent, revision, host, epoch, copy, version, vcpus", "capsules")} AS capsules,
+  ${rowsOf("id, version, host", "tombstones")} AS tombstones, ${rowsOf("id, revoked_at", "keys")} AS keys,
+  ${rowsOf("storage, name, made_on, retired_at", "templates")} AS templates, ${rowsOf("name, epoch", "hosts")} AS hosts,
+  (SELECT version FROM teams WHERE id = '${team}')::integer AS version`;
+
+interface OwnRow {
+  id: string;
+  name: string | null;
+  status: string;
+  intent: string | null;
+  vcpus: number;
+  teamId: string;
+}
+
+export class Checks {
+  readonly #world: World;
+  #now: Snapshot | undefined;
+  /** Something was committed since the last look. */
+  isDirty = true;
+  /** Looks at the database for what a client has just been told. */
+  readonly #told: ((now: Snapshot) => void)[] = [];
+  readonly #own = new Map<SimulatedHost, StatementSync>();
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  get now(): Snapshot {
+    return this.#now!;
+  }
+
+  /** Is looked at when this step is over. */
+  holds(what: string, isTrue: (now: Snapshot) => boolean): void {
+    this.#told.push((now) => {
+      if (!isTrue(now)) violated(`I8: ${what}`);
+    });
+  }
+
+  async afterStep(): Promise<void> {
+    if (this.isDirty) await this.#look();
+    for (const check of this.#told.splice(0)) check(this.now);
+    for (const host of this.#world.hosts) this.#ofMachine(host);
+    this.#ofKeys();
+    this.#quotas();
+  }
+
+  /** A create of an epoch that its host no longer has, and which has made nothing yet. */
+  isOld({ call, life, values }: Statement): boolean {
+    if (call !== "create_capsule" || this.#now === undefined) return false;
+    const { hosts, capsules, tombstones } = this.#now;
+    const { id } = JSON.parse(values[0] as string) as { id: string };
+    return (values[2] as number) < (hosts.get(life.host) ?? 0) && !capsules.has(id) && !tombstones.has(id);
+  }
+
+  /** A statement of a daemon's earlier life decides nothing. */
+  committed({ isOld, life }: Statement): void {
+    if (isOld) violated(`I14: a daemon has made a capsule as an epoch of ${life.host} that is over`);
+  }
+
+  async #look(): Promise<void> {
+    const [row] = await this.#world.database.ask<Shared>(everything);
+    const { capsules, tombstones, hosts, ...rest } = row!;
+    const before = this.#now;
+    const now: Snapshot = {
+      capsules: new Map(capsules.map((each) => [each.id, each])),
+      tombstones: new Map(tombstones.map((each) => [each.id, each])),
+      hosts: new Map(hosts.map(({ name, epoch }) => [name, epoch])),
+      ...rest,
+    };
+    this.#now = now;
+    this.isDirty = false;
+    if (before !== undefined) this.#changed(before, now);
+    for (const { daemon } of this.#world.hosts)
+      if (daemon?.followedFrom === Number.POSITIVE_INFINITY) daemon.followedFrom = now.version;
+  }
+
+  #changed(before: Snapshot, now: Snapshot): void {
+    for (const [id, old] of before.capsules) {
+      const row = now.capsules.get(id);
+      if (row === undefined) {
+        if (!now.tombstones.has(id)) violated(`I1: ${id} is gone without a tombstone`);
+        continue;
+      }
+      if (row.host !== old.host || row.epoch !== old.epoch)
+        violated(`I1: ${id} of ${old.host}.${old.epoch} is of ${row.host}.${row.epoch}`);
+      if (row.copy < old.copy || row.revision < old.revision)
+        violated(`I11: ${id} had copy ${old.copy} of revision ${old.revision}, and has ${row.copy} of ${row.revision}`);
+    }
+    this.#ordered(before, now);
+    for (const id of before.tombstones.keys())
+      if (now.capsules.has(id)) violated(`I9: ${id} was destroyed, and is there again`);
+    if (now.capsules.size > limits.capsules) violated(`I12: the team has ${now.capsules.size} capsules`);
+  }
+
+  /** A reader that has read up to a version reads what is above it: nothing changes with a version that could be read before. */
+  #ordered(before: Snapshot, now: Snapshot): void {
+    const changed = [...now.capsules.values()].filter(({ id, status, name, version }) => {
+      const old = before.capsules.get(id);
+      return old?.status !== status || old.name !== name || old.version !== version; // all else is shown to nobody
+    });
+    const gone = [...now.tombstones.values()].filter(({ id }) => !before.tombstones.has(id));
+    for (const { id, version } of [...changed, ...gone])
+      if (version <= before.version) violated(`${id} has changed with version ${version} after ${before.version}`);
+  }
+
+  /** Rows of the folder, whether a daemon runs or not. */
+  rows(host: SimulatedHost): OwnRow[] {
+    const text = "SELECT id, name, status, intent, vcpus, team_id AS teamId FROM capsules";
+    const statement = this.#own.get(host) ?? host.database.prepare(text);
+    this.#own.set(host, statement);
+    return statement.all() as unknown as OwnRow[];
+  }
+
+  #ofMachine(host: SimulatedHost): void {
+    const { model } = this.#world;
+    const ids = new Set(this.rows(host).map(({ id }) => id));
+    for (const [id, guest] of host.machine.guests) {
+      if (model.capsules.get(id)?.isEnded) violated(`I9: ${id} was destroyed, and has a VM on ${host.name}`);
+      const runs = !guest.isHeld && !guest.isStopped;
+      if (runs && !ids.has(id)) violated(`I2: ${id} runs on ${host.name}, which has no row of it`);
+    }
+  }
+
+  /** The host that has revoked a key refuses it from then on. */
+  #ofKeys(): void {
+    const { hosts, model } = this.#world;
+    for (const { id, text, endedAt } of model.keys.values()) {
+      const daemon = hosts.find(({ name }) => name === endedAt)?.daemon;
+      if (daemon?.service.teams.authenticate(text) !== undefined)
+        violated(`I8: ${id} is accepted where it was revoked`);
+    }
+  }
+
+  /** The limit counts capsules that exist, but for those that were resumed without the database. */
+  #quotas(): void {
+    const { hosts, model } = this.#world;
+    const live = hosts
+      .flatMap((host) => this.rows(host))
+      .filter(({ id }) => this.now.capsules.has(id) && !model.unadmitted.has(id))
+      .filter(isLive);
+    const used = live.reduce((sum, { vcpus }) => sum + vcpus, 0);
+    if (used > limits.runningVcpus) violated(`I12: ${live.map(({ id }) => id).join()} run with ${used} vCPUs`);
+  }
+
+  /** All hosts are up, everything is reached, and a minute has passed: what each of them has agrees. */
+  async atEnd(): Promise<void> {
+    this.isDirty = true;
+    await this.afterStep();
+    const { hosts } = this.#world;
+    const held = hosts.flatMap((host) => this.rows(host).map((row) => ({ ...row, host })));
+    for (const { id, host, name, status, intent } of held) {
+      const shared = this.now.capsules.get(id);
+      if (shared === undefined) violated(`${id} of ${host.name} is not in the database`);
+      if (intent !== null) violated(`${id} of ${host.name} has the intent ${intent} for ever`);
+      const copied = [shared.host, shared.name, shared.status, shared.intent];
+      if (JSON.stringify(copied) !== JSON.stringify([host.name, name, status, null]))
+        violated(`${id} of ${host.name} is ${name} ${status}, and in the database ${copied.join(" ")}`);
+      this.#ofGuest(id, status, host);
+    }
+    const ids = new Set(held.map(({ id }) => id));
+    for (const id of this.now.capsules.keys()) if (!ids.has(id)) violated(`${id} is in the database, and on no host`);
+    for (const host of hosts) this.#leftOver(host);
+    this.#acknowledged(held);
+    this.streams();
+  }
+
+  /** All hosts have followed the teams' versions, and the catalog. */
+  streams(): void {
+    this.#keys();
+    for (const host of this.#world.hosts) this.#events(host);
+  }
+
+  #ofGuest(id: string, status: string, { machine }: SimulatedHost): void {
+    const guest = machine.guests.get(id);
+    if ((guest !== undefined) !== (status === "running")) violated(`${id} is ${status}, and has a VM or lacks it`);
+    if (guest?.isHeld || guest?.isStopped) violated(`${id} is running, and its VM stands still`);
+    if (status === "paused" && machine.checkpoints.get(id)?.isStale !== false)
+      violated(`${id} is paused without its checkpoint`);
+  }
+
+  #leftOver({ machine, daemon, name }: SimulatedHost): void {
+    const { store, templateRows, capsuleRows } = daemon!.service;
+    for (const id of [...machine.guests.keys(), ...machine.folders, ...machine.checkpoints.keys()])
+      if (store.get(id) === undefined) violated(`${id} has left a folder or VM on ${name}`);
+    const rows = templateRows.all();
+    const needed = rows.filter((row) => row.retiredAt === null || capsuleRows.needing(row.storage) > 0);
+    const [files, named] = [[...machine.templates.keys()], needed.map(({ storage }) => storage)];
+    if (files.sort().join() !== named.sort().join()) violated(`${name} has templates ${files}, and rows of ${named}`);
+    const own = rows.filter(({ retiredAt }) => retiredAt === null).map(({ storage }) => storage);
+    const shared = this.now.templates.filter(({ made_on, retired_at }) => made_on === name && retired_at === null);
+    if (
+      own.sort().join() !==
+      shared
+        .map(({ storage }) => storage)
+        .sort()
+        .join()
+    )
+      violated(`${name} has templates ${own}, and in the database ${shared.map(({ storage }) => storage)}`);
+  }
+
+  #acknowledged(held: (OwnRow & { host: SimulatedHost })[]): void {
+    const { model } = this.#world;
+    const byId = new Map(held.map((row) => [row.id, row]));
+    for (const { id, isEnded, isSure, names, status, holder } of model.capsules.values()) {
+      const row = byId.get(id);
+      if (isEnded && row !== undefined) violated(`I9: ${id} was destroyed, and is there`);
+      if (isSure && row === undefined) violated(`I8: ${id} was made, and is gone`);
+      if (row === undefined) continue;
+      if (row.host.name !== holder) violated(`I1: ${id} of ${holder} is on ${row.host.name}`);
+      if (!names.includes(row.name)) violated(`I8: ${id} has the name ${row.name}, and not ${names.join(" or ")}`);
+      if (status !== undefined && row.status !== status)
+        violated(`${id} was told to be ${status}, and is ${row.status}`);
+    }
+  }
+
+  #keys(): void {
+    const { hosts, model } = this.#world;
+    for (const { id, text, state } of model.keys.values()) {
+      for (const { daemon, name } of hosts) {
+        const isAccepted = daemon!.services.teams.authenticate(text) !== undefined;
+        if (state === "live" && !isAccepted) violated(`I8: ${id} was made, and is refused by ${name}`);
+        if (state === "ended" && isAccepted) violated(`I8: ${id} was revoked, and is accepted by ${name}`);
+      }
+    }
+  }
+
+  /** A stream of events was told the last change of each capsule. */
+  #events({ name, daemon }: SimulatedHost): void {
+    const { told, followedFrom = Number.POSITIVE_INFINITY } = daemon!;
+    for (const { id, status, version } of this.now.capsules.values())
+      if (version > followedFrom && told.get(id) !== status)
+        violated(`${name} told ${told.get(id)} of ${id}, which is ${status}`);
+    for (const { id, version } of this.now.tombstones.values())
+      if (version > followedFrom && (!told.has(id) || told.get(id) !== undefined))
+        violated(`${name} told ${told.get(id)} of ${id}, which is gone`);
+  }
+}
+
+function isLive({ status, intent }: OwnRow): boolean {
+  return ["starting", "running"].includes(status) || ["resume", "start"].includes(intent ?? "");
+}

@@ -1,0 +1,190 @@
+/** A host of a schedule: a machine with its folder, and the daemon that runs on it or not. */
+import { Cluster } from "../../../src/cluster/cluster.ts";
+import { Membership } from "../../../src/cluster/membership.ts";
+import { PeerPlaces } from "../../../src/cluster/peer-places.ts";
+import { Postgres } from "../../../src/cluster/postgres.ts";
+import { clusteredServices, startCluster } from "../../../src/clustered.ts";
+import { CatalogRows } from "../../../src/db/catalog-rows.ts";
+import type { Database } from "../../../src/db/database.ts";
+import type { Services } from "../../../src/http/services.ts";
+import { CapsuleError } from "../../../src/wire/errors.ts";
+import { FakeHost, type HostVerb } from "../../fakes/fake-host.ts";
+import { type FakeService, fakeService } from "../../fakes/fake-service.ts";
+import { scheduledPg } from "../../fakes/scheduled-pg.ts";
+import { joining } from "../statements.ts";
+import { Life } from "./life.ts";
+import type { World } from "./world.ts";
+
+export const team = "team-red";
+
+export interface Daemon {
+  life: Life;
+  service: FakeService;
+  services: Services;
+  cluster: Cluster;
+  places: PeerPlaces;
+  /** Last change that a stream of events at this host was told of each capsule; undefined: it is gone. */
+  told: Map<string, string | undefined>;
+  /** The team's version in the database by which the stream had begun. */
+  followedFrom: number | undefined;
+}
+
+/** Limits of the team, over all hosts. */
+export const limits = { capsules: 4, runningVcpus: 2, templates: 2 };
+
+const failing: HostVerb[] = ["start", "restore", "boot", "save", "unsave", "capture", "release"];
+const silent = { info() {}, warn() {}, error() {} };
+
+export class SimulatedHost {
+  readonly name: string;
+  readonly machine = new FakeHost();
+  readonly database: Database;
+  readonly #world: World;
+  /** The number of the last join, as host.json has it. */
+  #epoch = 0;
+  #lives = 0;
+  /** The daemon's life; its `daemon` is there once it listens. */
+  life: Life | undefined;
+  daemon: Daemon | undefined;
+  /** It could not join, or was refused in a heartbeat. */
+  mustEnd = false;
+  /** Other hosts reach it. */
+  isReachable = true;
+
+  constructor(world: World, name: string, database: Database) {
+    this.#world = world;
+    this.name = name;
+    this.database = database;
+    const { scheduler } = world;
+    this.machine.moment = () => scheduler.turn("a moment of the host");
+    this.machine.before = (verb, id) => {
+      if (!failing.includes(verb) || !scheduler.chance(world.faults.host)) return;
+      if (verb === "unsave" || verb === "release") this.loseGuest(id, verb);
+      scheduler.note(`  ${verb} fails`);
+      throw new CapsuleError("agent_error", `${verb} failed`);
+    };
+  }
+
+  loseGuest(id: string, reason: string): void {
+    this.#world.model.lost(id);
+    this.machine.guests.get(id)?.endWith({ kind: "lost", reason });
+  }
+
+  /** Begins a life of the daemon, which listens some steps later. */
+  start(): void {
+    const { scheduler, seedOfLife } = this.#world;
+    this.#lives += 1;
+    this.mustEnd = false;
+    const life = new Life(this.name, this.#lives, seedOfLife());
+    this.life = life;
+    scheduler.note(`${life.name} starts`);
+    life.run(() => this.#begin(life)).catch((error: unknown) => this.#world.broken(error));
+  }
+
+  /** The daemon dies; its VMs run on. */
+  kill(): void {
+    const { life } = this;
+    if (life === undefined) return;
+    this.#world.scheduler.note(`${life.name} dies`);
+    this.#world.scheduler.drop(life);
+    this.#world.onDeath(life);
+    this.life = undefined;
+    this.daemon = undefined;
+  }
+
+  /** The machine dies, with daemon and VMs. */
+  cutPower(): void {
+    this.kill();
+    for (const id of this.machine.guests.keys()) this.#world.model.lost(id);
+    this.machine.guests.clear();
+  }
+
+  /** Another folder's daemon says that it is this host, of this epoch: no heartbeat of it is answered. */
+  impersonate(): void {
+    const { scheduler, violated, broken } = this.#world;
+    const life = new Life(`${this.name}?`, 0, this.#world.seedOfLife());
+    const membership = new Membership({
+      ...{ sql: this.#openSql(life), clock: life, log: silent, load: () => ({}) },
+      me: { name: this.name, epoch: this.#epoch, nonce: "another" },
+      onBeat: () => violated(`I14: another folder's daemon is ${this.name}`),
+      onRefused: () => scheduler.drop(life),
+    });
+    life.run(() => membership.start()).catch(broken);
+  }
+
+  #openSql(life: Life): Postgres {
+    const Opened = Postgres as unknown as new (...of: unknown[]) => Postgres; // without the package's own connections
+    const ticks = () => life.ticks();
+    return new Opened(scheduledPg(this.#world.statements.port()), { url: "", ticks });
+  }
+
+  async #begin(life: Life): Promise<void> {
+    const { mutant } = this.#world;
+    const sql = this.#openSql(life);
+    if (!(await this.#join(sql))) {
+      this.mustEnd = true;
+      return;
+    }
+    const { name, database, machine } = this;
+    let joined: Cluster | undefined;
+    const service = fakeService({
+      ...{ database, host: machine, clock: life, quotas: limits },
+      ownershipOf: ({ store, templateRows, auditRows }) => {
+        joined = new Cluster({
+          ...{ sql, store, clock: life, log: silent, revokedKeepMs: 1e12, auditKeepMs: 1e12 },
+          me: { name, epoch: this.#epoch, nonce: `nonce-${name}` },
+          rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+          onRefused: () => {
+            this.mustEnd = true;
+          },
+        });
+        return joined.decided;
+      },
+    });
+    const cluster = joined!;
+    mutant?.plant?.(cluster);
+    await startCluster(cluster, service);
+    await service.recover();
+    cluster.recovered();
+    const services = clusteredServices({ service, cluster, health: service.health, keysStaleMs: 900_000 });
+    const places = new PeerPlaces(cluster.locations, service.store);
+    this.daemon = { life, service, services, cluster, places, told: new Map(), followedFrom: undefined };
+    this.#world.scheduler.note(`${life.name} listens`);
+    await this.#follow(this.daemon);
+  }
+
+  /** As joinCluster: a host that has joined before starts without the database, too. False: the daemon ends. */
+  async #join(sql: Postgres): Promise<boolean> {
+    const about = { what: "join the cluster" };
+    try {
+      await sql.query("SELECT limits FROM cluster", [], about);
+    } catch {
+      return this.#epoch > 0;
+    }
+    try {
+      this.#epoch = await sql.call<number>("join_host", joining(this.name, { known: this.#epoch }), about);
+      return true;
+    } catch (error) {
+      if (error instanceof CapsuleError && error.code === "unavailable") return false;
+      throw error;
+    }
+  }
+
+  /** A stream of the team's events. */
+  async #follow(daemon: Daemon): Promise<void> {
+    const { changes } = daemon.cluster;
+    changes.onChange((_team, _id, change) => {
+      if (change.kind === "capsule") daemon.told.set(change.view.id, change.view.status);
+      if (change.kind === "capsule-removed") daemon.told.set(change.id, undefined);
+    });
+    for (;;) {
+      try {
+        await changes.open(team, undefined, () => {});
+        daemon.followedFrom = Number.POSITIVE_INFINITY; // until the next look at the database
+        return;
+      } catch (error) {
+        if (!(error instanceof CapsuleError) || error.code !== "unavailable") throw error;
+      }
+    }
+  }
+}

@@ -1,0 +1,179 @@
+/**
+ * Mistakes that the simulation has to find. Each changes the text of a function of the database, or wraps methods of one host's part.
+ * The seeds are those of schedules that find it.
+ */
+import assert from "node:assert/strict";
+import type { Cluster } from "../../../src/cluster/cluster.ts";
+import type { Mix } from "./commands.ts";
+import type { ScheduledDatabase } from "./database.ts";
+import { kind } from "./statements.ts";
+import type { Faults } from "./world.ts";
+
+export interface Mutant {
+  name: string;
+  /** Texts of functions by their names, and what replaces them. */
+  functions?: Record<string, [text: string, by: string][]>;
+  /** SQL that is run before them. */
+  first?: string;
+  plant?: (cluster: Cluster) => void;
+  /** Faults and commands by which it shows. Default: those of each schedule. */
+  faults?: Partial<Faults>;
+  mix?: Mix;
+  /** The seed of a schedule that finds it. */
+  seed: number;
+}
+
+const none: Faults = { fates: kind, host: 0, peer: 0, step: 0 };
+const overlapping: Faults = { ...none, fates: { ...kind, held: 0.6 } };
+const late: Faults = { ...none, fates: { ...kind, late: 0.3 } };
+const dying: Faults = { ...none, fates: { ...kind, late: 0.2 }, step: 0.06 };
+
+export const mutants: Mutant[] = [
+  {
+    name: "quotas are summed before the team's lock",
+    seed: 1014,
+    functions: {
+      create_capsule: [
+        ["v := lock_team(r.team_id);", ""],
+        ["r.host := p_host;", "v := lock_team(r.team_id); r.host := p_host;"],
+      ],
+    },
+    ...{ faults: overlapping, mix: "ends" },
+  },
+  {
+    name: "status copies take their versions without the team's lock",
+    seed: 3,
+    functions: {
+      copy_status: [
+        ["PERFORM 1 FROM teams WHERE id = ANY(listed) ORDER BY id FOR NO KEY UPDATE;", ""],
+        ["UPDATE teams SET version = version + 1 WHERE id = ANY(listed);", ""],
+        ["version = t.version,", "version = t.version + 1,"],
+        ["GET DIAGNOSTICS", "UPDATE teams SET version = version + 1 WHERE id = ANY(listed); GET DIAGNOSTICS"],
+      ],
+    },
+    ...{ faults: { ...none, fates: { ...kind, held: 0.9 } }, mix: "ends" },
+  },
+  {
+    name: "numbers of the catalog are those of a sequence",
+    seed: 13,
+    first: "CREATE SEQUENCE mutant START 100",
+    functions: {
+      next_catalog: [["UPDATE cluster SET catalog = catalog + 1 RETURNING catalog", "SELECT nextval('mutant')"]],
+      heartbeat: [["(SELECT catalog FROM cluster)", "(SELECT last_value FROM mutant)"]],
+    },
+    ...{ faults: overlapping, mix: "credentials" },
+  },
+  {
+    name: "a resume is decided upon by status copies alone",
+    seed: 2,
+    functions: {
+      admit_resume: [["UPDATE capsules SET intent = p_intent, copy = p_copy, version = v WHERE id = p_id;", ""]],
+    },
+    ...{ faults: none, mix: "both" },
+  },
+  {
+    name: "a late status copy overwrites a newer one",
+    seed: 3,
+    functions: {
+      copy_status: [
+        ["AND c.copy < r.copy", ""],
+        ["AND c.revision <= r.revision", ""],
+      ],
+    },
+    ...{ faults: late, mix: "runs" },
+  },
+  {
+    name: "a late create inserts a deleted row again",
+    seed: 1009,
+    functions: { create_capsule: [["SELECT 1 FROM tombstones WHERE id = r.id", "SELECT 1 WHERE false"]] },
+    ...{ faults: late, mix: "ends" },
+  },
+  {
+    name: "a late create of an earlier life is decided",
+    seed: 1017,
+    functions: { require_host: [["AND epoch = p_host_epoch", ""]] },
+    ...{ faults: dying, mix: "ends" },
+  },
+  {
+    name: "a heartbeat of another folder's daemon is answered",
+    seed: 1001,
+    functions: { heartbeat: [["AND nonce = p_nonce", ""]] },
+    ...{ faults: { ...none, step: 0.1 } },
+  },
+  {
+    name: "a deleted capsule leaves no tombstone",
+    seed: 1000,
+    functions: {
+      remove_capsule: [
+        ["INSERT INTO tombstones (", "IF false THEN INSERT INTO tombstones ("],
+        ["now_ms());", "now_ms()); END IF;"],
+      ],
+    },
+    ...{ mix: "ends" },
+  },
+  {
+    name: "an Idempotency-Key is not kept with its capsule",
+    seed: 9,
+    functions: { keep_key: [["IF p_keyed IS NULL THEN RETURN; END IF;", "RETURN;"]] },
+    ...{ mix: "ends" },
+  },
+  {
+    name: "a create is answered before its commit",
+    seed: 1001,
+    plant: ({ decided }) => {
+      const create = decided.create.bind(decided);
+      decided.create = async (...of) => void create(...of).catch(() => {});
+    },
+  },
+  {
+    name: "a destroy is answered before its commit",
+    seed: 1005,
+    plant: ({ decided }) => {
+      const destroy = decided.destroy.bind(decided);
+      decided.destroy = async (row) => void destroy(row).catch(() => {});
+    },
+  },
+  {
+    name: "a name is answered before its commit",
+    seed: 1003,
+    plant: ({ decided }) => {
+      const rename = decided.rename.bind(decided);
+      decided.rename = async (...of) => void rename(...of).catch(() => {});
+    },
+  },
+  {
+    name: "a capture is answered before its commit",
+    seed: 1011,
+    plant: ({ decided }) => {
+      const capture = decided.capture.bind(decided);
+      decided.capture = async (...of) => void capture(...of).catch(() => {});
+    },
+    mix: "captures",
+  },
+  {
+    name: "numbers of copies begin anew with each life",
+    seed: 1034,
+    plant: ({ copies }) => {
+      let number = 0;
+      copies.next = () => ++number;
+    },
+    ...{ faults: dying, mix: "runs" },
+  },
+];
+
+/** Changes the functions of the database. Throws when a text is not there any longer. */
+export async function plantFunctions(database: ScheduledDatabase, { functions = {}, first }: Mutant): Promise<void> {
+  if (first !== undefined) await database.ask(first);
+  for (const [name, changes] of Object.entries(functions)) {
+    const [row] = await database.ask<{ text: string }>(
+      "SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE proname = $1",
+      [name],
+    );
+    let { text } = row!;
+    for (const [from, to] of changes) {
+      assert.ok(text.includes(from), `${name} has no ${from}`);
+      text = text.replace(from, () => to);
+    }
+    await database.ask(text);
+  }
+}
