@@ -115,6 +115,22 @@ test("what was sent to a host counts until its next heartbeat but one", async ()
   assert.equal(await first(), "b");
 });
 
+test("what was sent and made no capsule is taken back once, and so many as fit are counted", async () => {
+  const hosts = new FakeHosts({ b: { free_mb: 100 * gib } });
+  const placement = hosts.placement();
+  const first = async () => (await placement.hostsFor(wanted))[0];
+  const takeBack: (() => void)[] = [];
+  for (let each = 0; each < 5_000; each++) takeBack.push(placement.sent("b"));
+  assert.equal(await first(), "b", "36 GiB are left");
+  for (const each of takeBack) each();
+  Object.assign(hosts.rows.get("b")!, { load: { ...hosts.rows.get("b")!.load, free_mb: 12 * gib } });
+  const again = Array.from({ length: 40 }, () => placement.sent("b"));
+  assert.equal(await first(), null);
+  for (const each of [...again, ...again]) each();
+  placement.sent("b");
+  assert.equal(await first(), "b");
+});
+
 test("a template is used where its files are, and 503 names a host that cannot be reached", async () => {
   const hosts = new FakeHosts({ b: { free_mb: 0 } });
   hosts.templates.set("tools", "b").set("own", "me");

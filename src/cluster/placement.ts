@@ -32,6 +32,8 @@ const askedMax = 3;
 const comparedMax = 3;
 /** A start takes so much at once, and more later. */
 const startMb = 64;
+/** Capsules of one host that are counted; so many take 64 GiB. */
+const sentMax = 1_024;
 /** Another host is worth the way there when it has this much more free: a quarter, and half a GiB. */
 const [worthFactor, worthMb] = [1.25, 512];
 
@@ -67,11 +69,18 @@ export class Placement implements Placements {
     if (wanted.vcpus > vcpus_max || wanted.memoryMb > memory_max_mb) throw tooLarge(wanted);
   }
 
-  sent(host: HostForCreate): void {
+  sent(host: HostForCreate): () => void {
     const name = host ?? this.#options.membership.me.name;
     const row = this.#options.membership.alive(name);
-    if (row === undefined) return;
-    this.#sent.set(name, [...this.#counted(row), row.heartbeat]);
+    if (row === undefined) return () => {};
+    const { heartbeat } = row;
+    this.#sent.set(name, [...this.#counted(row), heartbeat].slice(-sentMax));
+    let isCounted = true;
+    return () => {
+      const all = this.#sent.get(name);
+      if (isCounted && all?.includes(heartbeat)) this.#sent.set(name, all.toSpliced(all.indexOf(heartbeat), 1));
+      isCounted = false;
+    };
   }
 
   #reachable(host: string, template: string): HostForCreate {

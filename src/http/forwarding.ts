@@ -90,8 +90,8 @@ export type HostForCreate = string | null;
 export interface Placements {
   /** In the order in which they are to be asked, at least one. Rejects with "unavailable". */
   hostsFor(wanted: NewCapsule): Promise<HostForCreate[]>;
-  /** A create goes there now. */
-  sent(host: HostForCreate): void;
+  /** A create goes there now. Call the returned function when no capsule is made by it. */
+  sent(host: HostForCreate): () => void;
 }
 
 /** A create that this host has refused before anything of it was done, and that another one may grant. */

@@ -23,6 +23,8 @@ interface Placed {
   placements: Placements;
   /** Hosts that were not asked yet. */
   left: HostForCreate[];
+  /** Call it when this host makes no capsule. */
+  takeBack?: () => void;
 }
 
 export class Placing {
@@ -58,6 +60,7 @@ export class Placing {
       return true;
     }
     const placed = this.#placed.get(request);
+    placed?.takeBack?.();
     if (placed === undefined || placed.left.length === 0) return false;
     this.#ask(request, reply, placed, error).then((isAnswered) => {
       if (!isAnswered) answerHere(error);
@@ -71,7 +74,7 @@ export class Placing {
     if (placements === undefined || wanted === undefined) return;
     const host = answeredBy(request);
     const left = host === undefined ? await placements.hostsFor(wanted) : [host];
-    const placed = { placements, left };
+    const placed: Placed = { placements, left };
     this.#placed.set(request, placed);
     await this.#ask(request, reply, placed, undefined);
   }
@@ -80,15 +83,20 @@ export class Placing {
   async #ask(
     request: FastifyRequest,
     reply: FastifyReply,
-    { placements, left }: Placed,
+    placed: Placed,
     refusal: RefusedHere | undefined,
   ): Promise<boolean> {
+    const { placements, left } = placed;
     leaveOut(request);
     try {
       for (let unreached: unknown; ; ) {
         const host = left.shift();
         if (host === undefined) throw refusal ?? unreached ?? noRoom();
-        placements.sent(host);
+        const takeBack = placements.sent(host);
+        reply.raw.once("finish", () => {
+          if (isRefusal(reply.raw.statusCode)) takeBack();
+        });
+        placed.takeBack = takeBack;
         if (host === null) break;
         try {
           if (await this.#options.forwarding.create(exchangeOf(request, reply), host, left.length === 0)) return true;
@@ -96,6 +104,7 @@ export class Placing {
           if (!(error instanceof CapsuleError) || error.code !== "unavailable" || reply.sent) throw error;
           unreached = error;
         }
+        takeBack();
       }
     } catch (error) {
       takeIn(request);
@@ -129,6 +138,11 @@ function exchangeOf(request: FastifyRequest, reply: FastifyReply) {
     admitLookup: () => {},
     onAnswer: () => answerElsewhere(request, reply),
   };
+}
+
+/** The request is refused, whichever host makes it. */
+function isRefusal(status: number): boolean {
+  return status >= 400 && status < 500;
 }
 
 function noRoom(): CapsuleError {
