@@ -34,7 +34,7 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
 
   /** A running capsule of this host with a file in its memory, which the hosts `known` have asked for. */
   async function made(host: Daemon, ...known: Daemon[]): Promise<TestCapsule> {
-    const capsule = await host.client.capsule();
+    const capsule = await host.client.capsule({ timeout_sec: 0 }); // none is paused however long a fault lasts
     assert.equal((await capsule.view()).host, host.name);
     await capsule.sh("echo kept > /dev/shm/kept");
     for (const { client } of known) await client.known(capsule.id).view();
