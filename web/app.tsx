@@ -4,7 +4,7 @@ import type { Health } from "../src/wire/health.ts";
 import { AuditPage } from "./pages/audit.tsx";
 import { CapsulePage } from "./pages/capsule.tsx";
 import { CapsulesPage } from "./pages/capsules.tsx";
-import { HealthNotice, useHealth, Version } from "./pages/health.tsx";
+import { HealthNotice, useHealth, Version } from "./pages/health-notice.tsx";
 import { KeysPage } from "./pages/keys.tsx";
 import { SignInPage } from "./pages/sign-in.tsx";
 import { TemplatesPage } from "./pages/templates.tsx";
