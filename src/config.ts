@@ -72,7 +72,7 @@ const groups: [head: string, keys: (keyof typeof settings)[]][] = [
   ["URLs of ports", ["portDomain", "portTlsCert", "portTlsKey"]],
   ["What capsules reach", ["egress", "egressCeiling", "egressDeny", "egressGrant"]],
   ["Files", ["dataDir", "qemu", "web"]],
-  ["Several hosts", ["cluster", "hostName", "peerPort", "peerUrl", "keysStaleSec"]],
+  ["Several hosts", ["cluster", "hostName", "peerPort", "peerUrl", "hostLostSec", "keysStaleSec"]],
   ["How VMs run", ["accelerator", "cpu", "jail", "jailUids"]],
   ["What it may take of the machine", ["memoryReserveMb", "memoryOvercommit", "diskReserveMb"]],
   [

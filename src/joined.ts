@@ -70,7 +70,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const limits = new SharedLimits({ own: config.limits, shared, set: limitsSet(), log });
   const cluster: Cluster = new Cluster({
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
-    largest: config.limits,
+    ...{ largest: config.limits, hostLostSec: config.hostLostSec },
     onLimits: (read) => limits.follow(read),
     rows: { audit: records.auditRows, catalog, templates: records.templateRows },
     ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
@@ -108,6 +108,7 @@ export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, se
     signInLinks: new SharedLinks(signInKey(secret)),
   });
   cluster.locations.askBy((team, key) => forwarder.questions.ask(team, key));
+  cluster.lost.askBy((host) => links.probe(host));
   let server: PeerServer | undefined;
   return {
     forwarder,

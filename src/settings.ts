@@ -260,6 +260,12 @@ export const settings = {
     "HOST or HOST:PORT by which the other hosts reach that port",
     "that of the database's client",
   ),
+  hostLostSec: row(
+    "CAPSULE_HOST_LOST_SEC",
+    "300",
+    integer(0, 604_800),
+    "silence after which a host's running capsules are shown in status error (0: never)",
+  ),
   keysStaleSec: row(
     "CAPSULE_KEYS_STALE_SEC",
     "900",

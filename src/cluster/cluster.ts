@@ -18,6 +18,7 @@ import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase } from "./decided.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
+import { LostHosts } from "./lost-hosts.ts";
 import { type Me, Membership } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
@@ -44,6 +45,8 @@ export interface ClusterOptions {
   resumeMs?: number;
   /** How long a capsule or a key is looked for; default 2 s. */
   lookupMs?: number | undefined;
+  /** After how long a silent host is lost; 0, the default: never. */
+  hostLostSec?: number;
   step?: ClusterStep;
   /** Default: it is not kept. */
   freshness?: Freshness;
@@ -87,12 +90,15 @@ export class Cluster {
   readonly audit: AuditShipping;
   readonly changes: TeamChanges;
   readonly newKeys: NewKeys;
+  readonly lost: LostHosts;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
   #parts: { listing: Listing; catalog: Catalog; settling: Settling; room: ClusterService["room"] } | undefined;
   #doubts: string[] = [];
   #settledAt = Number.NEGATIVE_INFINITY;
   #afterBeat: Promise<void> | undefined;
+  /** A host that is asked takes its time. */
+  #judging: Promise<void> | undefined;
   /** Teams and keys wait for nothing else. */
   #following: Promise<void> | undefined;
   #allRead = () => {};
@@ -127,6 +133,7 @@ export class Cluster {
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     const ticks = () => clock.ticks();
     this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks, lookupMs });
+    this.lost = new LostHosts({ sql, membership: this.membership, clock, log, lostSec: options.hostLostSec ?? 0 });
   }
 
   get step(): ClusterStep | undefined {
@@ -164,7 +171,7 @@ export class Cluster {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
     const { decisions, captures, end, stop, rename, viewOf, onTeamDeleted, onRetired, onKeys, room } = service;
     const settling = new Settling({
-      ...{ sql, me, store, decisions, captures, end, stop, rename, log, decided: this.decided },
+      ...{ sql, me, store, decisions, captures, end, stop, rename, log, decided: this.decided, copies: this.copies },
       templates: rows.templates,
     });
     for (const id of this.#doubts) settling.doubt(id);
@@ -180,7 +187,7 @@ export class Cluster {
     };
     this.copies.follow();
     await this.membership.start();
-    await Promise.all([this.#following, this.#afterBeat]);
+    await Promise.all([this.#following, this.#afterBeat, this.#judging]);
   }
 
   /** The service has recovered: its rows are compared with the cluster's from now on. */
@@ -192,7 +199,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.changes.close();
     await this.membership.stop();
-    await Promise.all([this.#following, this.#afterBeat]);
+    await Promise.all([this.#following, this.#afterBeat, this.#judging]);
     await Promise.all([this.copies.stop(), this.audit.try()]);
     await this.sql.close();
   }
@@ -200,7 +207,7 @@ export class Cluster {
   /** Resolves when what the last heartbeat has begun is done. */
   async settled(): Promise<void> {
     await this.membership.settled();
-    await Promise.all([this.#following, this.#afterBeat]);
+    await Promise.all([this.#following, this.#afterBeat, this.#judging]);
   }
 
   get #joined() {
@@ -227,6 +234,9 @@ export class Cluster {
       });
     this.#afterBeat ??= this.#follow(beat).finally(() => {
       this.#afterBeat = undefined;
+    });
+    this.#judging ??= this.lost.judge().finally(() => {
+      this.#judging = undefined;
     });
   }
 

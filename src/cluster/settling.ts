@@ -8,6 +8,7 @@ import type { Decisions } from "../capsules/decisions.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
+import type { Copies } from "./copies.ts";
 import type { DecidedByDatabase } from "./decided.ts";
 import type { Me } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
@@ -19,6 +20,7 @@ export interface SettlingOptions {
   decisions: Decisions;
   captures: Pick<Captures, "complete">;
   decided: Pick<DecidedByDatabase, "creating" | "capturing">;
+  copies: Pick<Copies, "mark">;
   /** Ends a capsule that exists nowhere else any longer. */
   end: (row: Capsule) => Promise<void>;
   /** Ends the VM of a capsule, whose files stay. False: it has none. */
@@ -47,6 +49,8 @@ interface Known {
   id: string;
   host: string | null;
   name: string | null;
+  /** Other hosts count this one as lost. */
+  isLost: boolean;
 }
 
 export class Settling {
@@ -123,7 +127,8 @@ export class Settling {
       else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
-    for (const { id, host, name } of known.values()) {
+    for (const { id, host, name, isLost } of known.values()) {
+      if (isLost) this.#options.copies.mark(id);
       if (host !== me.name) this.#giveUp(id, host ?? "no host", findings);
       else if (store.get(id) !== undefined && store.get(id)?.name !== name) await this.#rename(id, findings);
     }
@@ -136,7 +141,11 @@ export class Settling {
   }
 
   #known(ids: string[]): Promise<Known[]> {
-    return this.#options.sql.query<Known>("SELECT id, host, name FROM capsules WHERE id = ANY($1)", [ids], what);
+    return this.#options.sql.query<Known>(
+      `SELECT id, host, name, lost_at IS NOT NULL AS "isLost" FROM capsules WHERE id = ANY($1)`,
+      [ids],
+      what,
+    );
   }
 
   async #end(id: string, findings: Findings): Promise<void> {
@@ -188,8 +197,8 @@ export class Settling {
     const { sql, me } = this.#options;
     let last = "";
     for (;;) {
-      const rows = await sql.query<{ id: string; status: string; intent: string | null }>(
-        `SELECT id, status, intent FROM capsules WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
+      const rows = await sql.query<{ id: string; isUntold: boolean | null }>(
+        `SELECT id, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold" FROM capsules WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
          ORDER BY id LIMIT ${pageRows}`,
         [me.name, last, only ?? null],
         what,
@@ -200,13 +209,11 @@ export class Settling {
     }
   }
 
-  async #undoOne(
-    { id, status, intent }: { id: string; status: string; intent: string | null },
-    findings: Findings,
-  ): Promise<void> {
+  /** `isUntold`: no status of it was copied yet. */
+  async #undoOne({ id, isUntold }: { id: string; isUntold: boolean | null }, findings: Findings): Promise<void> {
     const { sql, me, store, decided } = this.#options;
     if (store.get(id) !== undefined || decided.creating.has(id)) return;
-    if (store.wasDestroyed(id) || (status === "starting" && intent === "create")) {
+    if (store.wasDestroyed(id) || isUntold) {
       const undo = store.wasDestroyed(id) ? "delete_capsule" : "undo_create";
       await sql.call(undo, [id, 1, me.name], what);
       findings.undone += 1;

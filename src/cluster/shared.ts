@@ -57,7 +57,7 @@ export async function keptAnswer(
 ): Promise<KeptByCluster | undefined> {
   const [row] = await sql.query<KeptByCluster>(
     `SELECT k.body_hash AS "bodyHash", k.status, k.answer, k.host, EXISTS (SELECT 1 FROM capsules c
-       WHERE c.id = k.subject AND c.status = 'starting' AND c.intent = 'create') AS "isDoubtful"
+       WHERE c.id = k.subject AND c.intent = 'create' AND (c.status = 'starting' OR c.lost_at IS NOT NULL)) AS "isDoubtful"
      FROM idempotency k
      WHERE k.team_id = $1 AND k.route = $2 AND k.key = $3 AND k.expires_at > now_ms() AND k.answer IS NOT NULL`,
     [teamId, route, key],

@@ -58,6 +58,7 @@ export interface HostOptions {
   /** Without a join: the epoch of the last life. */
   epoch?: number;
   limits?: Partial<Limits>;
+  hostLostSec?: number;
   /** How long a capsule or a key is looked for. Default: as long as a busy machine needs, where `url` is not given. */
   lookupMs?: number;
 }
@@ -97,6 +98,7 @@ export async function hostOfCluster(
         onLimits: (limits) => options.onLimits?.(limits),
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: busyMs,
+        hostLostSec: options.hostLostSec ?? 0,
         lookupMs: options.lookupMs ?? (options.url === undefined ? busyMs : undefined),
       });
       return joined.decided;

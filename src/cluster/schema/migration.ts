@@ -4,10 +4,11 @@
  */
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
+import { lostHosts } from "./lost-hosts.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
 
-export const steps: readonly string[] = [`${tables}${capsuleFunctions}${catalogFunctions}`, shownChanges];
+export const steps: readonly string[] = [`${tables}${capsuleFunctions}${catalogFunctions}`, shownChanges, lostHosts];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
 export const schemaMin = 1;
