@@ -20,10 +20,13 @@ export interface ClusterDatabase extends AsyncDisposable {
   sql: Postgres;
 }
 
+/** Makes databases, by their URLs. */
+export type Databases = Pick<PostgresServer, "newDatabase">;
+
 export const ticks = () => performance.now();
 
 /** With team-blue, and hosts a, b and c of epoch 1. */
-export async function clusterDatabase(server: PostgresServer, limits = {}): Promise<ClusterDatabase> {
+export async function clusterDatabase(server: Databases, limits = {}): Promise<ClusterDatabase> {
   const url = server.newDatabase();
   const sql = await Postgres.open({ url, ticks });
   await sql.transact((each) => createSchema(each, { id: clusterId, limits: { ...roomyLimits, ...limits } }));

@@ -5,6 +5,10 @@
 import pg from "pg";
 import type { SentStatement } from "../../fakes/scheduled-pg.ts";
 
+/** Lives have times of their own. */
+const systemTimeout = setTimeout;
+const blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0 AS blocked";
+
 export type Outcome = { rows: Record<string, unknown>[] } | { error: Error };
 
 interface Lane {
@@ -48,7 +52,7 @@ export class ScheduledDatabase implements AsyncDisposable {
   /** Statements of the test itself. */
   async ask<Row extends pg.QueryResultRow>(text: string, values: unknown[] = []): Promise<Row[]> {
     if (values.length === 0) return (await this.#control.query(text)).rows;
-    return (await this.#control.query(text, values)).rows;
+    return (await this.#control.query({ name: nameOf(text), text, values })).rows;
   }
 
   /** Runs a statement until it has an outcome or waits for a lock. With `isHeld` it is not committed then. */
@@ -100,11 +104,10 @@ export class ScheduledDatabase implements AsyncDisposable {
 
   async #untilKnown(running: Running): Promise<void> {
     for (;;) {
-      const asked = this.ask<{ blocked: boolean }>("SELECT cardinality(pg_blocking_pids($1)) > 0 AS blocked", [
-        running.lane.pid,
-      ]);
-      await Promise.race([running.done, asked]);
-      const [found] = await asked;
+      // Most have an outcome by then, and to ask would take longer.
+      await Promise.race([running.done, new Promise<void>((resolve) => systemTimeout(resolve, 1))]);
+      if (running.outcome !== undefined) return;
+      const [found] = await this.ask<{ blocked: boolean }>(blocked, [running.lane.pid]);
       if (running.outcome !== undefined || found?.blocked === true) return;
     }
   }
@@ -123,9 +126,23 @@ export class ScheduledDatabase implements AsyncDisposable {
 
 async function outcomeOf(client: pg.Client, { text, values, types }: SentStatement): Promise<Outcome> {
   try {
-    const { rows } = await client.query({ text, values, ...(types === undefined ? {} : { types }) });
+    const { rows } = await client.query({
+      name: nameOf(text),
+      text,
+      values,
+      ...(types === undefined ? {} : { types }),
+    });
     return { rows };
   } catch (error) {
     return { error: error as Error };
   }
+}
+
+const names = new Map<string, string>();
+
+/** Each text is parsed once by each connection: the program does not name its statements, which change nothing but the time. */
+function nameOf(text: string): string {
+  const name = names.get(text) ?? `s${names.size}`;
+  names.set(text, name);
+  return name;
 }

@@ -1,8 +1,7 @@
 /** Schedules, one after the other, in one database. */
 import { hash } from "node:crypto";
 import { keys } from "../../api.ts";
-import type { PostgresServer } from "../postgres-server.ts";
-import { clusterDatabase } from "../statements.ts";
+import { clusterDatabase, type Databases } from "../statements.ts";
 import { ScheduledDatabase } from "./database.ts";
 import { Folders } from "./folders.ts";
 import { limits } from "./host.ts";
@@ -46,7 +45,7 @@ export class Schedules implements AsyncDisposable {
     this.#mutant = mutant;
   }
 
-  static async open(server: PostgresServer, mutant?: Mutant): Promise<Schedules> {
+  static async open(server: Databases, mutant?: Mutant): Promise<Schedules> {
     const { url, sql } = await clusterDatabase(server, shared);
     await sql.close();
     const database = await ScheduledDatabase.open(url);
@@ -79,7 +78,7 @@ export class Schedules implements AsyncDisposable {
  * waits for PostgreSQL while another one goes on.
  */
 export async function firstViolation(
-  server: PostgresServer,
+  server: Databases,
   seeds: Iterable<number>,
   { mutant, atOnce = 3 }: { mutant?: Mutant; atOnce?: number } = {},
 ): Promise<Played | undefined> {
