@@ -14,6 +14,7 @@ import { SharedLimits } from "./cluster/shared-limits.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
+import { HoldingRows } from "./db/holding-rows.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { Forwarder } from "./http/forwarding/forwarder.ts";
 import { SharedLinks } from "./http/forwarding/shared-links.ts";
@@ -72,7 +73,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     ...{ largest: config.limits, hostLostSec: config.hostLostSec },
     onLimits: (read) => limits.follow(read),
-    rows: { audit: records.auditRows, catalog, templates: records.templateRows },
+    rows: {
+      ...{ audit: records.auditRows, catalog, templates: records.templateRows },
+      holding: new HoldingRows(records.database),
+    },
     ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);

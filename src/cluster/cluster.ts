@@ -9,6 +9,7 @@ import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { CapsuleView } from "../capsules/view.ts";
 import type { AuditRows } from "../db/audit-rows.ts";
 import type { CatalogRows } from "../db/catalog-rows.ts";
+import type { HoldingRows } from "../db/holding-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
@@ -31,7 +32,7 @@ export interface ClusterOptions {
   sql: Postgres;
   me: Me;
   store: CapsuleStore;
-  rows: { audit: AuditRows; catalog: CatalogRows; templates: TemplateRows };
+  rows: { audit: AuditRows; catalog: CatalogRows; holding: HoldingRows; templates: TemplateRows };
   clock: Clock;
   log: Log;
   /** How long a revoked key, and an entry of the audit log, are kept. */
@@ -119,9 +120,9 @@ export class Cluster {
     });
     this.changes = new TeamChanges({ sql, log });
     const onCopied = () => this.changes.soon();
-    this.copies = new Copies({ sql, store, host: me, clock, log, onCopied, step: options.step });
+    this.copies = new Copies({ sql, store, holding: rows.holding, host: me, clock, log, onCopied, step: options.step });
     this.decided = new DecidedByDatabase({
-      ...{ sql, me, membership: this.membership, copies: this.copies },
+      ...{ sql, me, membership: this.membership, copies: this.copies, holding: rows.holding },
       onDoubt: (id) => this.#doubt(id),
       ...{ resumeMs: options.resumeMs, step: options.step },
     });

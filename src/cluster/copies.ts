@@ -4,6 +4,7 @@
  */
 import type { Clock } from "../capsules/clock.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Log } from "../log.ts";
 import type { Postgres } from "./postgres.ts";
 import { columnsOf, jsonOf } from "./rows.ts";
@@ -11,6 +12,8 @@ import { columnsOf, jsonOf } from "./rows.ts";
 export interface CopiesOptions {
   sql: Postgres;
   store: Pick<CapsuleStore, "get" | "all" | "onRow">;
+  /** The epochs of capsules. */
+  holding: Pick<HoldingRows, "epoch">;
   host: { name: string; epoch: number };
   clock: Clock;
   log: Log;
@@ -155,6 +158,6 @@ export class Copies {
   }
 
   #copyOf(row: Capsule): object {
-    return { ...columnsOf(row), epoch: 1, copy: this.next() };
+    return { ...columnsOf(row), epoch: this.#options.holding.epoch(row.id), copy: this.next() };
   }
 }

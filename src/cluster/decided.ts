@@ -8,6 +8,7 @@ import {
   Undecided,
 } from "../capsules/ownership.ts";
 import type { Capsule } from "../capsules/store.ts";
+import type { HoldingRows } from "../db/holding-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { ClusterStep, Copies } from "./copies.ts";
 import { Refusal, Unanswered } from "./failures.ts";
@@ -19,6 +20,8 @@ export interface DecidedOptions {
   sql: Postgres;
   me: Me;
   membership: Pick<Membership, "isExpired">;
+  /** The epochs of capsules. */
+  holding: Pick<HoldingRows, "epoch">;
   copies: Pick<Copies, "next" | "hold">;
   /** A question about this capsule had no answer: it is settled as soon as the database answers. */
   onDoubt: (id: string) => void;
@@ -27,8 +30,6 @@ export interface DecidedOptions {
   step?: ClusterStep | undefined;
 }
 
-/** Nothing is released yet, so no capsule is acquired: each has the epoch of its create. */
-const epoch = 1;
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
 const defaultResumeMs = 250;
 const askAgainMs = 1_000;
@@ -75,7 +76,9 @@ export class DecidedByDatabase implements Ownership {
     const { sql, me, copies, resumeMs = defaultResumeMs } = this.#options;
     const intent = row.status === "paused" ? "resume" : "start";
     const ask = (copy: number) =>
-      sql.call("admit_resume", [row.id, epoch, me.name, me.epoch, intent, copy], { what: `${intent} a capsule` });
+      sql.call("admit_resume", [row.id, this.#epoch(row.id), me.name, me.epoch, intent, copy], {
+        what: `${intent} a capsule`,
+      });
     const release = copies.hold(row.id);
     let isAwaited = true;
     const asked = this.#numbered(ask, () => isAwaited).catch((error: unknown) => {
@@ -96,7 +99,7 @@ export class DecidedByDatabase implements Ownership {
   async destroy(row: Capsule): Promise<void> {
     const { sql, me } = this.#options;
     try {
-      const values = [row.id, epoch, me.name];
+      const values = [row.id, this.#epoch(row.id), me.name];
       await this.#settledBy(row.id, sql.call("delete_capsule", values, { what: `destroy capsule ${row.id}` }));
       this.#options.step?.("destroy.decided");
     } catch (error) {
@@ -107,7 +110,10 @@ export class DecidedByDatabase implements Ownership {
 
   async unmake({ id }: Capsule): Promise<void> {
     const { sql, me } = this.#options;
-    await this.#settledBy(id, sql.call("undo_create", [id, epoch, me.name], { what: `undo the create of ${id}` }));
+    await this.#settledBy(
+      id,
+      sql.call("undo_create", [id, this.#epoch(id), me.name], { what: `undo the create of ${id}` }),
+    );
   }
 
   async capture(row: Capsule, template: NewTemplate, answer: () => KeyedAnswer | undefined): Promise<void> {
@@ -120,7 +126,7 @@ export class DecidedByDatabase implements Ownership {
     this.capturing.add(storage);
     const keyed = answer();
     const kept = keyed === undefined ? null : jsonOf(keyColumns(row.teamId, keyed));
-    const values = [row.id, epoch, me.name, me.epoch, jsonOf(columns), overwrites, kept];
+    const values = [row.id, this.#epoch(row.id), me.name, me.epoch, jsonOf(columns), overwrites, kept];
     const ask = () => sql.call("capture_capsule", values, { what: `capture capsule ${row.id}` });
     try {
       await this.#untilAnswered(row.id, ask);
@@ -164,10 +170,16 @@ export class DecidedByDatabase implements Ownership {
   async rename(row: Capsule, name: string | null): Promise<void> {
     const { sql, me } = this.#options;
     const ask = (copy: number) =>
-      sql.call("rename_capsule", [row.id, epoch, me.name, name, copy], { what: `rename capsule ${row.id}` });
+      sql.call("rename_capsule", [row.id, this.#epoch(row.id), me.name, name, copy], {
+        what: `rename capsule ${row.id}`,
+      });
     const release = this.#options.copies.hold(row.id);
     await this.#settledBy(row.id, this.#numbered(ask)).finally(release);
     this.#options.step?.("rename.decided");
+  }
+
+  #epoch(id: string): number {
+    return this.#options.holding.epoch(id);
   }
 
   /** Asks again when a status copy with a later number, on another connection, has come before the question. */

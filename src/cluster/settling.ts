@@ -53,6 +53,14 @@ interface Known {
   isLost: boolean;
 }
 
+/** A row of this host in PostgreSQL. */
+interface HeldThere {
+  id: string;
+  epoch: number;
+  /** No status of it was copied yet. */
+  isUntold: boolean | null;
+}
+
 export class Settling {
   readonly #options: SettlingOptions;
   readonly #doubts = new Set<string>();
@@ -197,8 +205,9 @@ export class Settling {
     const { sql, me } = this.#options;
     let last = "";
     for (;;) {
-      const rows = await sql.query<{ id: string; isUntold: boolean | null }>(
-        `SELECT id, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold" FROM capsules WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
+      const rows = await sql.query<HeldThere>(
+        `SELECT id, epoch, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold" FROM capsules
+         WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
          ORDER BY id LIMIT ${pageRows}`,
         [me.name, last, only ?? null],
         what,
@@ -209,13 +218,12 @@ export class Settling {
     }
   }
 
-  /** `isUntold`: no status of it was copied yet. */
-  async #undoOne({ id, isUntold }: { id: string; isUntold: boolean | null }, findings: Findings): Promise<void> {
+  async #undoOne({ id, epoch, isUntold }: HeldThere, findings: Findings): Promise<void> {
     const { sql, me, store, decided } = this.#options;
     if (store.get(id) !== undefined || decided.creating.has(id)) return;
     if (store.wasDestroyed(id) || isUntold) {
       const undo = store.wasDestroyed(id) ? "delete_capsule" : "undo_create";
-      await sql.call(undo, [id, 1, me.name], what);
+      await sql.call(undo, [id, epoch, me.name], what);
       findings.undone += 1;
     } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
   }

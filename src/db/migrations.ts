@@ -228,6 +228,17 @@ export const steps = [
       OR NEW.status IS NOT OLD.status
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
   `,
+  // A capsule's epoch in its cluster; its release that may be under way, a JSON object, or null. Prefixes in the bucket of uploads that
+  // have begun.
+  `
+  ALTER TABLE capsules ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
+  ALTER TABLE capsules ADD COLUMN releasing TEXT;
+  CREATE INDEX capsules_releasing ON capsules (id) WHERE releasing IS NOT NULL;
+  CREATE TABLE uploads (
+    prefix   TEXT PRIMARY KEY,
+    noted_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

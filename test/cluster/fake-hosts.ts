@@ -8,6 +8,7 @@ import { clusteredServices, startCluster } from "../../src/clustered.ts";
 import { loadConfig } from "../../src/config.ts";
 import { CatalogRows } from "../../src/db/catalog-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
+import { HoldingRows } from "../../src/db/holding-rows.ts";
 
 import { buildServer } from "../../src/http/app.ts";
 import type { App } from "../../src/http/route.ts";
@@ -93,7 +94,10 @@ export async function hostOfCluster(
           revokedKeepMs: 1e9,
           auditKeepMs: 1e9,
         },
-        rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+        rows: {
+          ...{ audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+          holding: new HoldingRows(database),
+        },
         onRefused() {},
         onLimits: (limits) => options.onLimits?.(limits),
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },

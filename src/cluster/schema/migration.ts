@@ -5,10 +5,16 @@
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { lostHosts } from "./lost-hosts.ts";
+import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
 
-export const steps: readonly string[] = [`${tables}${capsuleFunctions}${catalogFunctions}`, shownChanges, lostHosts];
+export const steps: readonly string[] = [
+  `${tables}${capsuleFunctions}${catalogFunctions}`,
+  shownChanges,
+  lostHosts,
+  releasedCapsules,
+];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
 export const schemaMin = 1;

@@ -6,6 +6,7 @@ import { Postgres } from "../../../src/cluster/postgres.ts";
 import { clusteredServices, startCluster } from "../../../src/clustered.ts";
 import { CatalogRows } from "../../../src/db/catalog-rows.ts";
 import type { Database } from "../../../src/db/database.ts";
+import { HoldingRows } from "../../../src/db/holding-rows.ts";
 import type { Services } from "../../../src/http/services.ts";
 import { CapsuleError } from "../../../src/wire/errors.ts";
 import { FakeHost, type HostVerb } from "../../fakes/fake-host.ts";
@@ -133,7 +134,10 @@ export class SimulatedHost {
         joined = new Cluster({
           ...{ sql, store, clock: life, log: silent, revokedKeepMs: 1e12, auditKeepMs: 1e12 },
           me: { name, epoch: this.#epoch, nonce: `nonce-${name}` },
-          rows: { audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+          rows: {
+            ...{ audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
+            holding: new HoldingRows(database),
+          },
           onRefused: () => {
             this.mustEnd = true;
           },

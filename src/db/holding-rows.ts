@@ -1,0 +1,114 @@
+/** The columns of capsules that a host of a cluster has beside their rows: epochs, releases that may be under way, and uploads. */
+import type { StatementSync } from "node:sqlite";
+import { type Database, transact, withoutSync } from "./database.ts";
+
+/** The columns of a capsule that CapsuleRow lacks, by their names: all that a host which acquires it needs of them. */
+export interface KeptColumns {
+  url_secret: Uint8Array | null;
+  /** Sealed, as are the values of `inject`, under a key that all hosts have. */
+  envs: Uint8Array | null;
+  inject: string | null;
+  port_secret: Uint8Array | null;
+  connections: number;
+  connections_denied: number;
+  bytes_out: number;
+  bytes_in: number;
+}
+
+const names = {
+  ...{ url_secret: true, envs: true, inject: true, port_secret: true },
+  ...{ connections: true, connections_denied: true, bytes_out: true, bytes_in: true },
+} as const satisfies Record<keyof KeptColumns, true>;
+
+export const keptNames = Object.keys(names) as (keyof KeptColumns)[];
+
+/** Columns that are this host's alone: none of them is carried to another one. */
+export const ownNames = ["sequence", "due_at", "epoch", "releasing"] as const;
+
+/** A row with a release that may be under way. */
+export interface ReleasingRow {
+  id: string;
+  epoch: number;
+  releasing: string;
+}
+
+export class HoldingRows {
+  readonly #database: Database;
+  readonly #epoch: StatementSync;
+  readonly #releasing: StatementSync;
+  readonly #allReleasing: StatementSync;
+  readonly #setReleasing: StatementSync;
+  readonly #kept: StatementSync;
+  readonly #setKept: StatementSync;
+  readonly #setEpoch: StatementSync;
+  readonly #note: StatementSync;
+  readonly #uploads: StatementSync;
+  readonly #forget: StatementSync;
+
+  constructor(database: Database) {
+    this.#database = database;
+    this.#epoch = database.prepare("SELECT epoch FROM capsules WHERE id = ?");
+    this.#releasing = database.prepare("SELECT releasing FROM capsules WHERE id = ?");
+    this.#allReleasing = database.prepare("SELECT id, epoch, releasing FROM capsules WHERE releasing IS NOT NULL");
+    this.#setReleasing = database.prepare(
+      `UPDATE capsules SET releasing = :releasing WHERE id = :id AND generation = :revision
+         AND status = 'paused' AND intent IS NULL AND releasing IS NULL`,
+    );
+    this.#kept = database.prepare(`SELECT ${keptNames.join(", ")} FROM capsules WHERE id = ?`);
+    this.#setKept = database.prepare(
+      `UPDATE capsules SET ${keptNames.map((name) => `${name} = :${name}`).join(", ")} WHERE id = :id`,
+    );
+    this.#setEpoch = database.prepare("UPDATE capsules SET epoch = ?, releasing = NULL WHERE id = ?");
+    this.#note = database.prepare("INSERT OR IGNORE INTO uploads (prefix, noted_at) VALUES (?, ?)");
+    this.#uploads = database.prepare("SELECT prefix FROM uploads ORDER BY noted_at, prefix LIMIT ?");
+    this.#forget = database.prepare("DELETE FROM uploads WHERE prefix = ?");
+  }
+
+  /** 1 where there is no row: that of a create. */
+  epoch(id: string): number {
+    return (this.#epoch.get(id) as { epoch: number } | undefined)?.epoch ?? 1;
+  }
+
+  /** null: none is under way, or there is no such row. */
+  releasing(id: string): string | null {
+    return (this.#releasing.get(id) as { releasing: string | null } | undefined)?.releasing ?? null;
+  }
+
+  allReleasing(): ReleasingRow[] {
+    return this.#allReleasing.all() as unknown as ReleasingRow[];
+  }
+
+  /** Durable when this returns true. False: the row has another revision, is not paused, or is being released. */
+  setReleasing(id: string, revision: number, releasing: string): boolean {
+    return this.#setReleasing.run({ id, revision, releasing }).changes === 1;
+  }
+
+  /** Undefined: there is no such row. */
+  kept(id: string): KeptColumns | undefined {
+    return this.#kept.get(id) as KeptColumns | undefined;
+  }
+
+  /** The capsule is held with this epoch, and no release of it counts any longer. In a transaction of the caller's, or one of its own. */
+  hold(id: string, epoch: number, kept?: KeptColumns): void {
+    this.#setEpoch.run(epoch, id);
+    if (kept !== undefined) this.#setKept.run({ id, ...kept });
+  }
+
+  /** Durable when this returns: before the first object of the prefix is written. */
+  noteUpload(prefix: string, atMs: number): void {
+    this.#note.run(prefix, atMs);
+  }
+
+  /** Oldest first. */
+  uploads(most: number): string[] {
+    return (this.#uploads.all(most) as { prefix: string }[]).map(({ prefix }) => prefix);
+  }
+
+  /** In one unsynced commit. */
+  forgetUploads(prefixes: readonly string[]): void {
+    const forget = () => {
+      for (const prefix of prefixes) this.#forget.run(prefix);
+    };
+    withoutSync(this.#database, () => transact(this.#database, forget));
+  }
+}
