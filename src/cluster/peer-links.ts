@@ -78,12 +78,17 @@ export class PeerLinks implements Links {
   }
 
   async #handshake(host: string): Promise<boolean> {
-    this.#proven.delete(host);
     const address = this.#options.holders.peer(host, true) ?? this.#peers.get(host)?.address;
-    if (address === undefined) return false;
+    const isAnswered = address !== undefined && (await this.#answers(address));
+    // Until this one has ended, the last one counts: requests are passed on meanwhile.
+    if (isAnswered) this.#proven.set(host, address);
+    else this.#proven.delete(host);
+    return isAnswered;
+  }
+
+  async #answers(address: Address): Promise<boolean> {
     try {
       (await connectTo(address, this.#options)).destroy();
-      this.#proven.set(host, address);
       return true;
     } catch {
       return false;
