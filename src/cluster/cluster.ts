@@ -44,8 +44,6 @@ export interface ClusterOptions {
   onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
-  /** How long a capsule or a key is looked for; default 2 s. */
-  lookupMs?: number | undefined;
   /** After how long a silent host is lost; 0, the default: never. */
   hostLostSec?: number;
   step?: ClusterStep;
@@ -107,7 +105,7 @@ export class Cluster {
   #hasRecovered = false;
 
   constructor(options: ClusterOptions) {
-    const { sql, me, store, clock, log, rows, onRefused, lookupMs } = options;
+    const { sql, me, store, clock, log, rows, onRefused } = options;
     this.#options = options;
     this.sql = sql;
     this.membership = new Membership({
@@ -126,14 +124,14 @@ export class Cluster {
       onDoubt: (id) => this.#doubt(id),
       ...{ resumeMs: options.resumeMs, step: options.step },
     });
-    this.locations = new Locations({ sql, membership: this.membership, store, lookupMs });
+    this.locations = new Locations({ sql, membership: this.membership, store });
     this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
     this.placement = new Placement({
       ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     const ticks = () => clock.ticks();
-    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks, lookupMs });
+    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
     this.lost = new LostHosts({ sql, membership: this.membership, clock, log, lostSec: options.hostLostSec ?? 0 });
   }
 

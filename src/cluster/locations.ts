@@ -9,13 +9,11 @@ export interface LocationsOptions {
   sql: Postgres;
   membership: Pick<Membership, "me" | "alive" | "hosts">;
   store: Pick<CapsuleStore, "get" | "idNamed">;
-  /** The time of a lookup; default 1.5 s for each time that it is sent, and 2 s for all. */
-  lookupMs?: number | undefined;
 }
 
 const entriesMax = 100_000;
 /** A lookup is given up after that time: its client then waits for the other hosts. */
-const [defaultOnceMs, defaultAllMs] = [1_500, 2_000];
+const [onceMs, allMs] = [1_500, 2_000];
 const idPattern = /^cl-[0-9a-z]{25}$/;
 const namePattern = new RegExp(capsuleNamePattern, "u");
 
@@ -30,7 +28,7 @@ export class Locations implements Holders {
   }
 
   async find(team: string | undefined, key: string): Promise<Holder> {
-    const { sql, membership, lookupMs } = this.#options;
+    const { sql, membership } = this.#options;
     if (this.#isHere(team, key)) return { at: "here" };
     // PostgreSQL refuses text with a NUL, which is no sign that it is away.
     if (!(isId(team, key) ? idPattern : namePattern).test(key)) return { at: "nowhere" };
@@ -49,7 +47,7 @@ export class Locations implements Holders {
       const [row] = await sql.query<{ host: string | null }>(
         `SELECT host FROM capsules WHERE ($1::text IS NULL OR team_id = $1) AND ${column} = $2`,
         [team ?? null, key],
-        { what: "find a capsule", onceMs: lookupMs ?? defaultOnceMs, allMs: lookupMs ?? defaultAllMs },
+        { what: "find a capsule", onceMs, allMs },
       );
       if (row === undefined) return { at: "nowhere" };
       if (row.host === null) return { at: "unavailable" };

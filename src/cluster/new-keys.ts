@@ -16,15 +16,14 @@ export interface NewKeysOptions {
   catalog: () => Pick<Catalog, "put" | "generation">;
   /** Monotonic milliseconds. */
   ticks: () => number;
-  /** The time of a lookup; default 1.5 s for each time that it is sent, and 2 s for all. */
-  lookupMs?: number | undefined;
 }
 
 type Found = CatalogKey & { team: string; teamCreatedAt: number; isDeleted: boolean };
 
 /** Queries under way; a client whose key would be one more is asked to come again. */
 const queriesMax = 16;
-const [defaultOnceMs, defaultAllMs] = [1_500, 2_000];
+/** A lookup is given up after that time: its client may come again. */
+const [onceMs, allMs] = [1_500, 2_000];
 /** Times that a key is looked for while teams and keys change. */
 const askedMax = 3;
 const absentMs = 10_000;
@@ -93,9 +92,7 @@ export class NewKeys implements UnheardKeys {
 
   async #find(name: string): Promise<Found | undefined> {
     const column = isId(name) ? "id" : "hash";
-    const { sql, lookupMs } = this.#options;
-    const [onceMs, allMs] = [lookupMs ?? defaultOnceMs, lookupMs ?? defaultAllMs];
-    const [found] = await sql.query<Found>(
+    const [found] = await this.#options.sql.query<Found>(
       `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", k.revoked_at AS "revokedAt",
          k.expires_at AS "expiresAt", k.made_by AS "madeBy", k.is_session AS "isSession",
          t.name AS team, t.created_at AS "teamCreatedAt", t.deleted_at IS NOT NULL AS "isDeleted"

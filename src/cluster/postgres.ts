@@ -18,6 +18,8 @@ export interface PostgresOptions {
   url: string;
   /** Monotonic milliseconds. */
   ticks: () => number;
+  /** All limits of time are so many times as long; default 1. */
+  slowness?: () => number;
 }
 
 type Module = typeof import("pg").default;
@@ -46,7 +48,9 @@ export class Postgres {
   private constructor(pg: Module, options: PostgresOptions) {
     this.#pg = pg;
     this.#options = options;
-    this.#pool = new pg.Pool({ ...configOf(pg, options.url), max: connectionsMax, idleTimeoutMillis: idleMs });
+    const connectionTimeoutMillis = this.#slowed(onceMs);
+    const config = { ...configOf(options.url, pg), connectionTimeoutMillis };
+    this.#pool = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: idleMs });
     this.#pool.on("error", () => {}); // an idle connection that ended: the next statement opens another
   }
 
@@ -72,7 +76,8 @@ export class Postgres {
   /** Throws a Refusal of a function of the schema, Unanswered, or the error of a wrong statement. */
   async query<Row extends QueryResultRow>(text: string, values: unknown[], options: StatementOptions): Promise<Row[]> {
     const { ticks } = this.#options;
-    const deadline = ticks() + (options.allMs ?? allMs);
+    const began = ticks();
+    const leftMs = () => began + this.#slowed(options.allMs ?? allMs) - ticks();
     let mayHaveRun = false;
     for (;;) {
       let isSent = false;
@@ -80,7 +85,7 @@ export class Postgres {
         isSent = true;
       };
       try {
-        const limitMs = Math.min(options.onceMs ?? onceMs, deadline - ticks());
+        const limitMs = Math.min(this.#slowed(options.onceMs ?? onceMs), leftMs());
         const rows = await this.#once<Row>(text, values, limitMs, onSent);
         this.#isAway = false;
         return rows;
@@ -91,8 +96,7 @@ export class Postgres {
         }
         this.#isAway = !isUsable(error);
         mayHaveRun ||= isSent && !isUsable(error);
-        if (this.#isClosed || ticks() + pauseMs >= deadline)
-          throw new Unanswered(options.what, withoutValues(error), mayHaveRun);
+        if (this.#isClosed || leftMs() <= pauseMs) throw new Unanswered(options.what, withoutValues(error), mayHaveRun);
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
     }
@@ -177,9 +181,10 @@ export class Postgres {
 
   async #connect(): Promise<Client> {
     const { Client: Made } = this.#pg;
+    const limitMs = this.#slowed(heartbeatMs);
     const client = new Made({
-      ...configOf(this.#pg, this.#options.url),
-      ...{ connectionTimeoutMillis: heartbeatMs, query_timeout: heartbeatMs },
+      ...configOf(this.#options.url, this.#pg),
+      ...{ connectionTimeoutMillis: limitMs, query_timeout: limitMs },
     });
     client.on("error", () => {
       if (this.#beating === client) this.#beating = undefined;
@@ -192,14 +197,17 @@ export class Postgres {
     }
     return client;
   }
+
+  #slowed(ms: number): number {
+    return ms * (this.#options.slowness?.() ?? 1);
+  }
 }
 
-function configOf(pg: Module, url: string): PoolConfig {
+function configOf(url: string, pg: Module): PoolConfig {
   const getTypeParser = (type: number, format?: string) =>
     type === int8 ? Number : pg.types.getTypeParser(type, format as "text");
   return {
     connectionString: url,
-    connectionTimeoutMillis: onceMs,
     keepAlive: true,
     application_name: "capsule",
     types: { getTypeParser } as NonNullable<PoolConfig["types"]>,

@@ -14,10 +14,9 @@ async function oneHost() {
   const database = await clusterDatabase(server);
   await addTeams(database);
   const link = await Link.to(server);
-  const url = link.urlOf(database.url);
-  const a = await hostOfCluster(database, "a", { url });
+  const a = await hostOfCluster(database, "a", { link });
   return {
-    ...{ database, a, link, url },
+    ...{ database, a, link },
     async [Symbol.asyncDispose]() {
       link.open();
       for (const each of [a, link, database]) await each[Symbol.asyncDispose]();
@@ -67,11 +66,11 @@ test("without the database a start keeps what a capture may have decided, and fi
   skip,
 }, async () => {
   await using cluster = await oneHost();
-  const { a, database, link, url } = cluster;
+  const { a, database, link } = cluster;
   const id = await decidedOnly(a);
   await a.kill();
   link.cut();
-  await using next = await hostOfCluster(database, "a", { database: a.database, machine: a.machine, url, epoch: 3 });
+  await using next = await hostOfCluster(database, "a", { database: a.database, machine: a.machine, link, epoch: 3 });
   await next.service.reconciler.reconcile();
   await next.service.reconciler.reconcile();
   assert.equal(next.service.store.get(id)?.intent, "capture");

@@ -21,7 +21,8 @@ import { FakeHost } from "../fakes/fake-host.ts";
 import { type FakeService, fakeService } from "../fakes/fake-service.ts";
 import { Contract, type OpenApi } from "../openapi-contract.ts";
 import { waitFor } from "../wait-for.ts";
-import { about, type ClusterDatabase, joining, ticks } from "./statements.ts";
+import type { Link } from "./link.ts";
+import { about, type ClusterDatabase, joining, slowness, ticks } from "./statements.ts";
 
 export interface FakeHostOfCluster extends AsyncDisposable {
   name: string;
@@ -52,16 +53,14 @@ export interface FakeHostOfCluster extends AsyncDisposable {
 export interface HostOptions {
   database?: Database;
   machine?: FakeHost;
-  /** In place of that of the cluster's database: a way to it that a test cuts. */
-  url?: string;
+  /** A way to the database that a test cuts. */
+  link?: Link;
   freshness?: Freshness;
   onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
   /** Without a join: the epoch of the last life. */
   epoch?: number;
   limits?: Partial<Limits>;
   hostLostSec?: number;
-  /** How long a capsule or a key is looked for. Default: as long as a busy machine needs, where `url` is not given. */
-  lookupMs?: number;
 }
 
 /** A busy machine decides nothing by its time. */
@@ -75,9 +74,10 @@ export async function hostOfCluster(
   name: string,
   options: HostOptions = {},
 ): Promise<FakeHostOfCluster> {
-  const { database = openDatabase(":memory:"), machine = new FakeHost(), url = cluster.url } = options;
+  const { database = openDatabase(":memory:"), machine = new FakeHost(), link } = options;
   const epoch = options.epoch ?? (await cluster.sql.call<number>("join_host", joining(name), about));
-  const sql = await Postgres.open({ url, ticks });
+  const url = link?.urlOf(cluster.url) ?? cluster.url;
+  const sql = await Postgres.open({ url, ticks, slowness: () => (link?.isOpen === false ? 1 : slowness) });
   const clock = new FakeClock();
   let joined: Cluster | undefined;
   const service = fakeService({
@@ -103,7 +103,6 @@ export async function hostOfCluster(
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: busyMs,
         hostLostSec: options.hostLostSec ?? 0,
-        lookupMs: options.lookupMs ?? (options.url === undefined ? busyMs : undefined),
       });
       return joined.decided;
     },

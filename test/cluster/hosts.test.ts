@@ -15,8 +15,8 @@ async function twoHosts(limits = {}) {
   const database = await clusterDatabase(server, limits);
   await addTeams(database);
   const [linkA, linkB] = [await Link.to(server), await Link.to(server)];
-  const a = await hostOfCluster(database, "a", { url: linkA.urlOf(database.url) });
-  const b = await hostOfCluster(database, "b", { url: linkB.urlOf(database.url) });
+  const a = await hostOfCluster(database, "a", { link: linkA });
+  const b = await hostOfCluster(database, "b", { link: linkB });
   return {
     ...{ database, a, b, linkA, linkB },
     async [Symbol.asyncDispose]() {
@@ -239,8 +239,7 @@ test("a daemon that starts without the database accepts keys for the rest of the
     readAt = -890_000;
   };
   const freshness = { ageMs: () => 0 - readAt, note };
-  const url = linkA.urlOf(database.url);
-  const life = { database: a.database, machine: a.machine, freshness, url };
+  const life = { database: a.database, machine: a.machine, freshness, link: linkA };
   await a.kill();
   const second = await hostOfCluster(database, "a", life);
   await second.kill();

@@ -38,6 +38,10 @@ export class Link implements AsyncDisposable {
     return `postgres://capsule@127.0.0.1:${this.port}${new URL(url).pathname}`;
   }
 
+  get isOpen(): boolean {
+    return this.#state === "open";
+  }
+
   /** Ends the connections that there are. */
   cut(): void {
     this.#state = "cut";

@@ -19,7 +19,7 @@ async function twoHosts(limits: Partial<Limits> = {}) {
   const database = await clusterDatabase(server);
   await addTeams(database);
   const linkA = await Link.to(server);
-  const a = await hostOfCluster(database, "a", { url: linkA.urlOf(database.url) });
+  const a = await hostOfCluster(database, "a", { link: linkA });
   const b = await hostOfCluster(database, "b", { limits });
   for (const host of [a, b]) await host.second(); // it learns the other one's port
   return {

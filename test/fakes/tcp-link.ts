@@ -1,6 +1,7 @@
 /** A TCP link between two hosts that a test cuts, blocks in one direction or both, leaves half open, or lets refuse. */
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import { lastingPort } from "../lasting-port.ts";
 
 interface Pair {
   client: Socket;
@@ -8,10 +9,10 @@ interface Pair {
 }
 
 export class TcpLink implements AsyncDisposable {
+  readonly port: number;
   readonly #to: number;
   readonly #pairs = new Set<Pair>();
   #server: Server | undefined;
-  #port = 0;
   /** Connections that were made through it. */
   connections = 0;
   /** Bytes towards the server are kept back. */
@@ -20,25 +21,21 @@ export class TcpLink implements AsyncDisposable {
   isDeafDown = false;
 
   static async to(port: number): Promise<TcpLink> {
-    const link = new TcpLink(port);
+    const link = new TcpLink(port, Number(await lastingPort()));
     await link.open();
     return link;
   }
 
-  private constructor(port: number) {
-    this.#to = port;
-  }
-
-  get port(): number {
-    return this.#port;
+  private constructor(to: number, port: number) {
+    this.#to = to;
+    this.port = port;
   }
 
   /** Takes connections, on the port that it had. */
   async open(): Promise<void> {
     const server = createServer({ allowHalfOpen: true }, (client) => this.#join(client));
-    server.listen({ host: "127.0.0.1", port: this.#port });
+    server.listen({ host: "127.0.0.1", port: this.port });
     await once(server, "listening");
-    this.#port = (server.address() as AddressInfo).port;
     this.#server = server;
   }
 
