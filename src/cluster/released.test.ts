@@ -15,8 +15,8 @@ const kept: KeptColumns = {
   ...{ port_secret: Buffer.from([9, 8]), connections: 4, connections_denied: 3, bytes_out: 2, bytes_in: 1 },
 };
 const checkpoint = {
-  ...{ prefix: "capsules/cl-1/2.7.0a0b0c0d", manifestSha256: "ab".repeat(32), bytes: 10, at: 5, revision: 7 },
-  ...{ machine: { vcpus: 1 }, qemuBuild: null, format: 2 },
+  ...{ prefix: "capsules/cl-1/2.6.0a0b0c0d", manifestSha256: "ab".repeat(32), bytes: 10, at: 5, revision: 6 },
+  ...{ machine: { vcpus: 1 }, record: { a: 1 }, qemuBuild: null, format: 2 },
 };
 const row = capsuleRow("cl-1", { status: "paused", intent: null, revision: 7, name: "web" }) as Capsule;
 
@@ -100,7 +100,7 @@ test("a row with a value that no release writes is refused", () => {
       intent: ["resume"],
       labels: ["[]", "x", null],
     },
-    ...{ revision: [8, "7"], vcpus: [-1, 1.5, null], auto_resume: [2, true], on_timeout: ["x"], network: ["[", 5] },
+    ...{ revision: [5, "7"], vcpus: [-1, 1.5, null], auto_resume: [2, true], on_timeout: ["x"], network: ["[", 5] },
     ...{ epoch: [null, "1"], host: [""], last_host: [7], checkpoint: ["capsules/cl-2/1.1.a", "../", null] },
     ...{
       checkpoint_sha256: ["x", null],
@@ -108,7 +108,13 @@ test("a row with a value that no release writes is refused", () => {
       checkpoint_at: [null],
       machine: [null, [], "x"],
     },
-    ...{ checkpoint_revision: [6, null], qemu_build: [5], format: [null], kept: [null, "x", "[]", "{}"] },
+    ...{
+      checkpoint_revision: [8, null],
+      record: [null, 5],
+      qemu_build: [5],
+      format: [null],
+      kept: [null, "x", "[]", "{}"],
+    },
   };
   for (const [name, values] of Object.entries(wrong)) {
     for (const value of values)

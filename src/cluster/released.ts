@@ -19,10 +19,12 @@ export interface Checkpoint {
   bytes: number;
   /** When the upload ended, in ms since 1970 by its host's clock. */
   at: number;
-  /** Revision of the capsule's row when it was paused. */
+  /** Its own: of the capsule's row while it was being paused. With the epoch of its release no other checkpoint has it. */
   revision: number;
   /** As it stands in the manifest of a checkpoint on disk; whether this machine can restore it is checked by `host`. */
   machine: Readonly<Record<string, unknown>>;
+  /** As `host` has described the files (MovedRecord), and compares them when they are fetched. */
+  record: Readonly<Record<string, unknown>>;
   /** Null: not recorded, and any build of its version will do. */
   qemuBuild: string | null;
   /** Format of the checkpoint on disk. A host takes none that is later than its own. */
@@ -51,11 +53,11 @@ const [machineMax, namesMax] = [1 << 16, 512];
 
 /** The row of release_capsule. */
 export function releaseColumns({ row, kept, checkpoint }: Releasable): Record<string, unknown> {
-  const { prefix, manifestSha256, bytes, at, revision, machine, qemuBuild, format } = checkpoint;
+  const { prefix, manifestSha256, bytes, at, revision, machine, record, qemuBuild, format } = checkpoint;
   return {
     ...columnsOf(row),
     ...{ checkpoint: prefix, checkpoint_sha256: manifestSha256, checkpoint_bytes: bytes, checkpoint_at: at },
-    ...{ checkpoint_revision: revision, machine, qemu_build: qemuBuild, format, kept: encodeKept(kept) },
+    ...{ checkpoint_revision: revision, machine, record, qemu_build: qemuBuild, format, kept: encodeKept(kept) },
   };
 }
 
@@ -69,7 +71,8 @@ export function decodeReleased(value: unknown): Released {
     if (!isRight(of[name])) throw wrong(`${name} (of capsule ${id})`);
   }
   const row = Object.fromEntries(fields.map((field) => [field, of[nameOf(columns[field])]])) as unknown as Capsule;
-  if (row.intent !== null || of.checkpoint_revision !== row.revision) throw wrong(`revision (of capsule ${id})`);
+  if (row.intent !== null || (of.checkpoint_revision as number) > row.revision)
+    throw wrong(`revision (of capsule ${id})`);
   if (!(of.checkpoint as string).startsWith(`capsules/${row.id}/`)) throw wrong(`checkpoint (of capsule ${id})`);
   const kept = decodeKept(of.kept as string);
   if (kept === undefined) throw wrong(`kept (of capsule ${id})`);
@@ -83,8 +86,9 @@ export function decodeReleased(value: unknown): Released {
     },
     checkpoint: {
       ...{ prefix: of.checkpoint as string, manifestSha256: of.checkpoint_sha256 as string },
-      ...{ bytes: of.checkpoint_bytes as number, at: of.checkpoint_at as number, revision: row.revision },
+      ...{ bytes: of.checkpoint_bytes as number, at: of.checkpoint_at as number },
       ...{ machine: of.machine as Record<string, unknown>, qemuBuild: of.qemu_build as string | null },
+      ...{ record: of.record as Record<string, unknown>, revision: of.checkpoint_revision as number },
       format: of.format as number,
     },
   };
@@ -135,7 +139,13 @@ const checks: Readonly<Record<string, Check>> = {
   ...{ on_expiry: isAction, retention_sec: isCount, auto_resume: isFlag, network: orNull(isJson) },
   ...{ host: orNull(isName), epoch: isCount, last_host: orNull(isName) },
   ...{ checkpoint: isPrefix, checkpoint_sha256: isHash, checkpoint_bytes: isCount, checkpoint_at: isCount },
-  ...{ checkpoint_revision: isCount, machine: isMachine, qemu_build: orNull(isName), format: isCount },
+  ...{
+    checkpoint_revision: isCount,
+    machine: isMachine,
+    record: isMachine,
+    qemu_build: orNull(isName),
+    format: isCount,
+  },
   kept: (value) => typeof value === "string" && value.length <= keptMax,
 };
 

@@ -33,7 +33,7 @@ function releasing(row: Capsule, host: string, epoch = 1, suffix = "00000001"): 
   const prefix = `capsules/${row.id}/${epoch}.${row.revision}.${suffix}`;
   const checkpoint = {
     ...{ prefix, manifestSha256: "0".repeat(64), bytes: 5, at: 6, revision: row.revision },
-    ...{ machine: { cpu: "x" }, qemuBuild: "q", format: 2 },
+    ...{ machine: { cpu: "x" }, record: {}, qemuBuild: "q", format: 2 },
   };
   return [row.id, epoch, host, JSON.stringify({ ...releaseColumns({ row, kept, checkpoint }), copy: 5 })];
 }
@@ -220,7 +220,7 @@ test("a release names a checkpoint of a capsule that is paused, and of this revi
   };
   await release({ status: "running" });
   await release({ checkpoint: null });
-  await release({ checkpoint_revision: 3 });
+  await release({ checkpoint_revision: 5 });
   assert.equal((await rowIn(database, "cl-1"))?.host, "a");
 });
 

@@ -8,7 +8,7 @@ import { capsuleColumns } from "./capsule-functions.ts";
 /** Columns of capsules in PostgreSQL alone, which describe the checkpoint, and what the holder has beside its row. */
 export const checkpointColumns = [
   ...["checkpoint", "checkpoint_sha256", "checkpoint_bytes", "checkpoint_at", "checkpoint_revision"],
-  ...["machine", "qemu_build", "format", "kept"],
+  ...["machine", "record", "qemu_build", "format", "kept"],
 ];
 
 /** Columns that neither a status copy nor a release sets: they are decided here, or never change. */
@@ -29,6 +29,7 @@ ALTER TABLE capsules
   ADD COLUMN checkpoint_at       bigint,
   ADD COLUMN checkpoint_revision bigint,
   ADD COLUMN machine             jsonb,
+  ADD COLUMN record              jsonb,
   ADD COLUMN qemu_build          text,
   ADD COLUMN format              integer,
   ADD COLUMN kept                text;
@@ -95,7 +96,7 @@ CREATE FUNCTION release_capsule(p_id text, p_epoch bigint, p_host text, p_row js
 DECLARE r capsules; n capsules; v bigint;
 BEGIN
   n := jsonb_populate_record(NULL::capsules, p_row);
-  IF n.status <> 'paused' OR n.checkpoint IS NULL OR n.checkpoint_revision IS DISTINCT FROM n.revision THEN
+  IF n.status <> 'paused' OR n.checkpoint IS NULL OR COALESCE(n.checkpoint_revision > n.revision, true) THEN
     PERFORM fail('CP012', format('capsule %s is not paused in the checkpoint that its release names', p_id));
   END IF;
   v := lock_team(team_of(p_id));
