@@ -1,4 +1,4 @@
-/** The hosts of a cluster as its operator sees them. */
+/** The hosts of a cluster as its operator sees them, and what it says of them. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Postgres } from "./postgres.ts";
 import { liveRow } from "./schema/tables.ts";
@@ -46,4 +46,31 @@ export async function hostSummaries(sql: Postgres, watchedMs = watchMs): Promise
 async function countersOf(sql: Postgres): Promise<Map<string, number>> {
   const rows = await sql.query<{ name: string; heartbeat: number }>("SELECT name, heartbeat FROM hosts", [], what);
   return new Map(rows.map(({ name, heartbeat }) => [name, heartbeat]));
+}
+
+/** Longer than a heartbeat that has to connect anew. */
+const silentMs = 12_000;
+/** Rows of one statement. */
+const rowsMax = 500;
+
+/**
+ * The host never joins again, and what it holds is in status `error`. Takes 12 seconds, in which the host must not move. Returns the
+ * number of its capsules. Throws "not_found", and "conflict" while it is up. A repeat finishes what was ended midway.
+ */
+export async function declareGone(sql: Postgres, name: string, watchedMs = silentMs): Promise<number> {
+  const counter = (await countersOf(sql)).get(name) ?? 0;
+  await delay(watchedMs);
+  await sql.call("declare_gone", [name, counter], { what: "declare a host gone" });
+  let capsules = 0;
+  for (let found = rowsMax; found === rowsMax; capsules += found)
+    found = await sql.call<number>("end_gone", [name, rowsMax], { what: "end the capsules of a host" });
+  return capsules;
+}
+
+/** The host gets new capsules again. Its state; undefined: the cluster has no such host. */
+export async function resumeHost(sql: Postgres, name: string): Promise<string | undefined> {
+  const what = { what: "let a host take capsules" };
+  await sql.query("UPDATE hosts SET state = 'up' WHERE name = $1 AND state IN ('draining', 'drained')", [name], what);
+  const [found] = await sql.query<{ state: string }>("SELECT state FROM hosts WHERE name = $1", [name], what);
+  return found?.state;
 }

@@ -3,7 +3,7 @@ import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { hostSummaries } from "../cluster/host-list.ts";
+import { declareGone, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
 import { setLimit } from "../cluster/shared.ts";
@@ -86,6 +86,40 @@ export async function moveHost({ words: [name = ""] }: Pick<Call, "words">): Pro
       what: "note that a host has moved",
     });
     if (moved.length === 0) throw new Failure(`the cluster has no host ${name}`, "List them by capsule admin hosts.");
+    return 0;
+  } finally {
+    await sql.close();
+  }
+}
+
+/** Final: see `declareGone`. */
+export async function goneHost({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
+  const { sql } = await openCluster();
+  try {
+    const capsules = await declareGone(sql, name);
+    console.error(`capsule: host ${name} is gone; ${capsules} of its capsules are in status error`);
+    return 0;
+  } catch (error) {
+    const remedy = remedies[(error as { raised?: string }).raised ?? ""];
+    throw remedy === undefined ? error : new Failure(messageOf(error), remedy);
+  } finally {
+    await sql.close();
+  }
+}
+
+const remedies: Readonly<Record<string, string>> = {
+  CP003: "List them by capsule admin hosts.",
+  CP012: "Stop its server first, or its machine.",
+};
+
+/** Ends what a drain has begun. */
+export async function resumeDrained({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
+  const { sql } = await openCluster();
+  try {
+    const state = await resumeHost(sql, name);
+    if (state === undefined) throw new Failure(`the cluster has no host ${name}`, remedies.CP003);
+    if (state === "gone")
+      throw new Failure(`host ${name} was declared gone`, "Join with an empty data folder under another name.");
     return 0;
   } finally {
     await sql.close();

@@ -200,6 +200,25 @@ export const operatorCommands: Commands = {
     examples: [["capsule admin hosts --json", "an array of objects"]],
     ...local(async () => (await cluster()).listHosts),
   },
+  "admin hosts gone": {
+    usage: "NAME",
+    meaning: "declare that a host never comes back",
+    details:
+      "Takes 12 seconds, in which the host must not be up. What it holds is in status error from then on; nothing is started elsewhere. Its data folder never joins again, and its server ends if it comes back: end its VMs there by capsule down.",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin hosts gone two", "its machine has burned"]],
+    ...local(async () => (await cluster()).goneHost),
+  },
+  "admin hosts resume": {
+    usage: "NAME",
+    meaning: "let a host that was drained take capsules again",
+    details: "Nothing is changed about a host that is up.",
+    options: {},
+    words: [1, 1],
+    examples: [["capsule admin hosts resume two", "after work on its machine"]],
+    ...local(async () => (await cluster()).resumeDrained),
+  },
   "admin hosts moved": {
     usage: "NAME",
     meaning: "let a host of this name start where its data folder lies now",

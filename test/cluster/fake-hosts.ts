@@ -34,6 +34,8 @@ export interface FakeHostOfCluster extends AsyncDisposable {
   machine: FakeHost;
   database: Database;
   app: App;
+  /** Why the host has to end. */
+  refusals: string[];
   /** Answers of the HTTP server, compared with the API's description. */
   call(
     method: "GET" | "POST" | "PATCH" | "DELETE",
@@ -80,6 +82,7 @@ export async function hostOfCluster(
   const sql = await Postgres.open({ url, ticks, slowness: () => (link?.isOpen === false ? 1 : slowness) });
   const clock = new FakeClock();
   let joined: Cluster | undefined;
+  const refusals: string[] = [];
   const service = fakeService({
     ...{ database, host: machine, clock },
     ownershipOf: ({ store, templateRows, auditRows }) => {
@@ -98,7 +101,7 @@ export async function hostOfCluster(
           ...{ audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
           holding: new HoldingRows(database),
         },
-        onRefused() {},
+        onRefused: (reason) => void refusals.push(reason),
         onLimits: (limits) => options.onLimits?.(limits),
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: busyMs,
@@ -128,7 +131,7 @@ export async function hostOfCluster(
   let contract: Contract | undefined;
   let isOver = false;
   const host: FakeHostOfCluster = {
-    ...{ name, service, services, cluster: part, sql, clock, machine, database, app },
+    ...{ name, service, services, cluster: part, sql, clock, machine, database, app, refusals },
     async call(method, path, json, headers = {}) {
       contract ??= new Contract((await app.inject("/openapi.json")).json<OpenApi>());
       const payload = json === undefined ? undefined : JSON.stringify(json);

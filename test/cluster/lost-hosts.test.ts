@@ -1,10 +1,11 @@
 /** Hosts that neither PostgreSQL nor the other hosts hear of: what they held, and that they come back. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { declareGone, resumeHost } from "../../src/cluster/host-list.ts";
 import { keptAnswer } from "../../src/cluster/shared.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, clusterDatabase } from "./statements.ts";
+import { about, clusterDatabase, joining } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -131,4 +132,38 @@ test("a create that its lost host had not told of is undone when the host comes 
   await again.second();
   assert.equal((await listed(a))[untold.id], undefined);
   assert.equal(again.cluster.report().contradictions, 0);
+});
+
+test("a host that is gone never joins again, and all that it holds is in error", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const { sql } = database;
+  const [paused, running] = [await created(b), await created(b)];
+  assert.equal((await b.call("POST", `/v1/capsules/${paused}/pause`)).status, 200);
+  await b.copied();
+  const own = await created(a);
+  await assert.rejects(declareGone(sql, "x", 1), { code: "not_found" });
+  const [counter] = await sql.query<{ heartbeat: number }>("SELECT heartbeat FROM hosts WHERE name = 'b'", [], about);
+  await b.second();
+  await assert.rejects(sql.call("declare_gone", ["b", counter!.heartbeat], about), /host b is up/);
+  assert.equal(await declareGone(sql, "b", 1), 2);
+  assert.equal(await declareGone(sql, "b", 1), 0);
+  assert.equal(await resumeHost(sql, "b"), "gone");
+  assert.deepEqual(await listed(a), {
+    [own]: ["running", null],
+    [running]: ["error", "host b is gone"],
+    [paused]: ["error", "host b is gone"],
+  });
+  assert.equal((await b.call("POST", `/v1/capsules/${running}/pause`)).status, 200);
+  await b.copied();
+  assert.equal((await listed(a))[running]?.[0], "error", "no copy is later");
+  await b.second();
+  assert.equal(b.refusals.length, 1);
+  await assert.rejects(sql.call("join_host", joining("b"), about), /host b was declared gone/);
+  await a.second();
+  assert.equal(a.cluster.membership.alive("b", true), undefined);
+  assert.equal(await resumeHost(sql, "a"), "up");
+  assert.equal(await resumeHost(sql, "x"), undefined);
+  await sql.query("UPDATE hosts SET state = 'drained' WHERE name = 'a'", [], about);
+  assert.equal(await resumeHost(sql, "a"), "up");
 });

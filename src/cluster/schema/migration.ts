@@ -4,7 +4,7 @@
  */
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
-import { lostHosts } from "./lost-hosts.ts";
+import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
@@ -14,6 +14,7 @@ export const steps: readonly string[] = [
   shownChanges,
   lostHosts,
   releasedCapsules,
+  goneHosts,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
