@@ -40,7 +40,7 @@ const filesMax = 256;
 const chunksMax = 1 << 17;
 const part = /^[a-zA-Z0-9_][a-zA-Z0-9._+-]{0,127}$/;
 const depthMax = 8;
-const layerKey = /^[a-z0-9][a-z0-9._-]{0,127}(\/[a-z0-9][a-z0-9._-]{0,127}){0,3}$/;
+const layerKey = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}(\/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}){0,3}$/;
 
 export function encodeManifest({ layers, files }: BucketManifest): string {
   const encoded = files.map(({ name, bytes, chunks }) => ({

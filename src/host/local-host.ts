@@ -30,12 +30,15 @@ import { Launcher } from "./launch/launcher.ts";
 import { shutDown, stopGraceMs } from "./launch/shut-down.ts";
 import { Starter } from "./launch/starter.ts";
 import type { LocalHostOptions } from "./local-host-options.ts";
+import { LocalMoves } from "./moves/local-moves.ts";
+import type { MovedFolders } from "./moves/moved-folders.ts";
 import { sweep } from "./sweep.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
 import { WarmStarts } from "./warm/warm-starts.ts";
 
 export class LocalHost implements Host {
   readonly lostFound: LostFound;
+  readonly moved: MovedFolders;
   readonly space: DiskSpace;
   readonly memory: HostMemory;
   readonly admission: Admission;
@@ -73,24 +76,18 @@ export class LocalHost implements Host {
     this.#bases = new Bases({
       ...options,
       ...{ space, spare: spareBases, isSound: this.#verifier.isSound },
-      references: async () => {
-        const { needed, damaged } = await readReferences(paths, ["capsules"]);
-        return { needed: new Set([...needed, ...this.#warm.parents()]), damaged };
-      },
+      references: () => readReferences(paths, ["capsules"], () => this.#warm.parents()),
       onRemove: (folder) => {
         this.#verifier.forget(folder);
         return this.#warm.removeBase(folder);
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
+    const shared = { paths, space, bases: this.#bases, templates: this.#templates, verifier: this.#verifier };
+    this.moved = new LocalMoves(shared);
     const disk = { space, copies: lineOfCopies() };
-    this.#checkpointer = new Checkpointer({
-      ...options,
-      ...disk,
-      slots: new FairSlots(savesAtOnce),
-      templates: this.#templates,
-      verifier: this.#verifier,
-    });
+    const slots = new FairSlots(savesAtOnce);
+    this.#checkpointer = new Checkpointer({ ...options, ...shared, ...disk, slots });
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
     const launcher = new Launcher(launch, this.#warm);

@@ -5,7 +5,7 @@
  *   format      2
  *   kind        "base", "template" or "pause"
  *   revision    of the capsule's row while it was paused; null in bases and templates
- *   epoch       1
+ *   epoch       1, or the row's epoch when the checkpoint was fetched from outside of this host
  *   frozen      whether the user's processes were frozen
  *   machine     vcpus, memory_mb, accelerator, cpu, qemu, qemu_build, cpu_features, tsc_khz, devices
  *   agent       protocol: the version of the agent protocol in the saved memory; of a base also grows: whether the agent can make

@@ -6,6 +6,7 @@
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
+ *   released/<id>.<epoch>.<revision>/ a capsule's folder whose checkpoint is in the cluster's bucket too; may go at any time
  *   lost+found/{capsules,templates}/ folders of theirs that the database does not explain
  *   work/<name>/                     incomplete folders, and those of warm processes; removed at start
  *
@@ -13,7 +14,7 @@
  * which stays valid when a folder is published or the data folder moves.
  */
 import { randomUUID } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { SavedKind } from "../host.ts";
@@ -22,6 +23,7 @@ export const savedKinds: readonly SavedKind[] = ["capsules", "templates"];
 
 /** Other names, like those of a file system's lost+found, are ignored. */
 const savedPatterns: Record<SavedKind, RegExp> = { capsules: /^cl-[0-9a-z]+$/, templates: /^t[0-9a-f]+$/ };
+const releasedPattern = /^cl-[0-9a-z]+\.\d{1,15}\.\d{1,15}$/;
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$/;
 
 export class Paths {
@@ -31,6 +33,10 @@ export class Paths {
   readonly bases: string;
   readonly qemuBuilds: string;
   readonly work: string;
+  /** Made with its first folder. */
+  readonly releasedFolder: string;
+  /** How many folders of capsules have changed their place. */
+  moves = 0;
   readonly #lostFound: string;
 
   constructor(data: string) {
@@ -40,6 +46,7 @@ export class Paths {
     this.bases = join(data, "bases");
     this.qemuBuilds = join(data, "qemu");
     this.work = join(data, "work");
+    this.releasedFolder = join(data, "released");
     this.#lostFound = join(data, "lost+found");
   }
 
@@ -78,6 +85,17 @@ export class Paths {
     return join(this.#lostFound, kind, checked(name));
   }
 
+  /** Where a released capsule's folder is kept, by its name there. */
+  released(name: string): string {
+    return join(this.releasedFolder, checked(name));
+  }
+
+  /** The names of existing folders. */
+  releasedNames(): string[] {
+    if (!existsSync(this.releasedFolder)) return [];
+    return readdirSync(this.releasedFolder).filter((name) => releasedPattern.test(name));
+  }
+
   /** The names of existing folders. */
   baseNames(): string[] {
     return readdirSync(this.bases).filter((name) => namePattern.test(name));
@@ -93,6 +111,12 @@ export class Paths {
 
   scratch(name: string): string {
     return join(this.work, checked(name));
+  }
+
+  /** Renames a capsule's folder, in one turn with the count of moves. The caller syncs both parents. */
+  move(from: string, to: string): void {
+    renameSync(from, to);
+    this.moves++;
   }
 
   /**

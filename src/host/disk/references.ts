@@ -1,8 +1,8 @@
 /**
  * The folders and machines that something in the data folder needs. Bases, templates and capsules stand on image builds and need
  * the QEMU build of their machine; a capsule also stands on the base or template that it was started from. Each names them in a
- * file of its own folder. Everything that removes shared folders asks here. Capsules and templates in `lost+found/` count, since
- * they may be put back.
+ * file of its own folder. Everything that removes shared folders asks here. Capsules and templates in `lost+found/` and released
+ * capsules count, since they may be put back.
  *
  * A folder whose file cannot be read may need anything that is older than this daemon.
  */
@@ -30,9 +30,31 @@ interface Holder {
 
 const kinds: readonly HolderKind[] = ["bases", "templates", "capsules"];
 
-/** Reads the files of these kinds of folders. A folder without a file is being made or removed, and needs nothing. */
-export async function readReferences(paths: Paths, wanted = kinds): Promise<References> {
+/** How often everything is read where folders change their place meanwhile. */
+const passes = 4;
+
+/**
+ * Reads the files of these kinds of folders. A folder without a file is being made or removed, and needs nothing. `others`: folders
+ * that something else needs, asked for when all is read.
+ */
+export async function readReferences(
+  paths: Paths,
+  wanted = kinds,
+  others: () => Iterable<string> = () => [],
+): Promise<References> {
   const references: References = { needed: new Set(), machines: [], damaged: [] };
+  for (let pass = 1; ; pass++) {
+    const { moves } = paths;
+    await readAll(paths, wanted, references);
+    if (paths.moves !== moves && pass < passes) continue;
+    if (paths.moves !== moves)
+      references.damaged.push({ folder: paths.releasedFolder, why: "folders were moved while they were read" });
+    for (const folder of others()) references.needed.add(folder);
+    return references;
+  }
+}
+
+async function readAll(paths: Paths, wanted: readonly HolderKind[], references: References): Promise<void> {
   for (const kind of wanted) {
     for (const folder of foldersOf(paths, kind)) {
       try {
@@ -44,7 +66,6 @@ export async function readReferences(paths: Paths, wanted = kinds): Promise<Refe
       }
     }
   }
-  return references;
 }
 
 /** Whether a folder has to stay. `isOwn`: this daemon has made it, so no damaged file can need it. */
@@ -61,7 +82,8 @@ function foldersOf(paths: Paths, kind: HolderKind): string[] {
   if (kind === "bases") return paths.baseNames().map((name) => paths.base(name));
   const names = kind === "capsules" ? paths.capsuleIds() : paths.templateIds();
   const lost = paths.lostNames(kind).map((name) => paths.lost(kind, name));
-  return [...names.map((name) => paths.saved(kind, name)), ...lost];
+  const released = kind === "capsules" ? paths.releasedNames().map((name) => paths.released(name)) : [];
+  return [...names.map((name) => paths.saved(kind, name)), ...lost, ...released];
 }
 
 async function capsuleIn(folder: string): Promise<Holder | undefined> {

@@ -63,6 +63,12 @@ export class BaseTrimmer {
     return this.#removing.has(name);
   }
 
+  /** As `use`, also for one that is being removed, and so will be missing, or that is not there yet. */
+  async hold(name: string): Promise<Disposable> {
+    while (this.#removing.has(name)) await this.#trimming;
+    return this.use(name);
+  }
+
   /** One pass; a call during a pass makes another one after it. */
   trim(): Promise<void> {
     const pass = this.#trimming.then(() => this.#trim());

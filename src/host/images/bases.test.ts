@@ -324,6 +324,32 @@ describe("before a base is made", () => {
     assert.deepEqual(await readdir(paths.work), []);
   });
 
+  test("one that is held stays, and one that is being removed is gone when it is held", async () => {
+    const name = await saved(current, 512, 1);
+    const removing = Promise.withResolvers<void>();
+    const goOn = Promise.withResolvers<void>();
+    const onRemove = () => {
+      removing.resolve();
+      return goOn.promise;
+    };
+    const { bases } = unbootable({ spare: 0, isSound: () => true, onRemove });
+    const first = await bases.hold(name);
+    await bases.trim();
+    assert.deepEqual(await readdir(paths.bases), [name]);
+    first[Symbol.dispose]();
+    await new Promise(setImmediate);
+    const trimmed = bases.trim();
+    await removing.promise;
+    const second = bases.hold(name);
+    goOn.resolve();
+    using _held = await second;
+    assert.deepEqual(await readdir(paths.bases), []);
+    await trimmed;
+    await saved(current, 512, 1);
+    await bases.trim();
+    assert.deepEqual(await readdir(paths.bases), [name]);
+  });
+
   test("one that is used again while others are removed stays", async () => {
     for (const memoryMb of [512, 513]) await saved(current, memoryMb, 1);
     const use = (memoryMb: number) => bases.ensure(current, { vcpus: 1, memoryMb }, { owner: "a" });

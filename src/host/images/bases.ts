@@ -118,6 +118,11 @@ export class Bases {
     return this.#trimmer.trim();
   }
 
+  /** The base of this name, once it is there, is not removed until the result is disposed of. */
+  hold(name: string): Promise<Disposable> {
+    return this.#trimmer.hold(name);
+  }
+
   async #waitFor(key: string, image: Image, machine: Machine, { owner, signal }: Turn): Promise<Parent> {
     signal?.throwIfAborted();
     const name = JSON.stringify([owner, key]);
