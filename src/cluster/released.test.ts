@@ -15,8 +15,8 @@ const kept: KeptColumns = {
   ...{ port_secret: Buffer.from([9, 8]), connections: 4, connections_denied: 3, bytes_out: 2, bytes_in: 1 },
 };
 const checkpoint = {
-  ...{ prefix: "capsules/cl-1/2.6.0a0b0c0d", manifestSha256: "ab".repeat(32), bytes: 10, at: 5, revision: 6 },
-  ...{ machine: { vcpus: 1 }, record: { a: 1 }, qemuBuild: null, format: 2 },
+  ...{ prefix: "capsules/cl-1/2.6.0a0b0c0d", manifestSha256: "ab".repeat(32), bytes: 10, at: 5, revision: 7 },
+  ...{ machine: { vcpus: 1 }, record: { revision: 6 }, savedRevision: 6, qemuBuild: null, format: 2 },
 };
 const row = capsuleRow("cl-1", { status: "paused", intent: null, revision: 7, name: "web" }) as Capsule;
 
@@ -110,7 +110,7 @@ test("a row with a value that no release writes is refused", () => {
     },
     ...{
       checkpoint_revision: [8, null],
-      record: [null, 5],
+      record: [null, 5, {}, { revision: "6" }],
       qemu_build: [5],
       format: [null],
       kept: [null, "x", "[]", "{}"],

@@ -19,8 +19,10 @@ export interface Checkpoint {
   bytes: number;
   /** When the upload ended, in ms since 1970 by its host's clock. */
   at: number;
-  /** Its own: of the capsule's row while it was being paused. With the epoch of its release no other checkpoint has it. */
+  /** Revision of the capsule's row when it was released: until that changes, the checkpoint is all of the capsule. */
   revision: number;
+  /** Revision in the files themselves: that of the row while it was being paused. With the epoch of the release it is of no other one. */
+  savedRevision: number;
   /** As it stands in the manifest of a checkpoint on disk; whether this machine can restore it is checked by `host`. */
   machine: Readonly<Record<string, unknown>>;
   /** As `host` has described the files (MovedRecord), and compares them when they are fetched. */
@@ -71,8 +73,7 @@ export function decodeReleased(value: unknown): Released {
     if (!isRight(of[name])) throw wrong(`${name} (of capsule ${id})`);
   }
   const row = Object.fromEntries(fields.map((field) => [field, of[nameOf(columns[field])]])) as unknown as Capsule;
-  if (row.intent !== null || (of.checkpoint_revision as number) > row.revision)
-    throw wrong(`revision (of capsule ${id})`);
+  if (row.intent !== null || of.checkpoint_revision !== row.revision) throw wrong(`revision (of capsule ${id})`);
   if (!(of.checkpoint as string).startsWith(`capsules/${row.id}/`)) throw wrong(`checkpoint (of capsule ${id})`);
   const kept = decodeKept(of.kept as string);
   if (kept === undefined) throw wrong(`kept (of capsule ${id})`);
@@ -88,7 +89,8 @@ export function decodeReleased(value: unknown): Released {
       ...{ prefix: of.checkpoint as string, manifestSha256: of.checkpoint_sha256 as string },
       ...{ bytes: of.checkpoint_bytes as number, at: of.checkpoint_at as number },
       ...{ machine: of.machine as Record<string, unknown>, qemuBuild: of.qemu_build as string | null },
-      ...{ record: of.record as Record<string, unknown>, revision: of.checkpoint_revision as number },
+      ...{ record: of.record as Record<string, unknown>, revision: row.revision },
+      savedRevision: (of.record as { revision: number }).revision,
       format: of.format as number,
     },
   };
@@ -129,6 +131,7 @@ const isJson: Check = (value) => {
   }
 };
 const isMachine: Check = (value) => isObject(value) && JSON.stringify(value).length <= machineMax;
+const isRecord: Check = (value) => isMachine(value) && isCount((value as Record<string, unknown>).revision);
 
 const checks: Readonly<Record<string, Check>> = {
   ...{ id: isId, team_id: isName, name: orNull(isName), labels: isJson, status: isStatus, revision: isCount },
@@ -142,7 +145,7 @@ const checks: Readonly<Record<string, Check>> = {
   ...{
     checkpoint_revision: isCount,
     machine: isMachine,
-    record: isMachine,
+    record: isRecord,
     qemu_build: orNull(isName),
     format: isCount,
   },

@@ -33,7 +33,13 @@ function releasing(row: Capsule, host: string, epoch = 1, suffix = "00000001"): 
   const prefix = `capsules/${row.id}/${epoch}.${row.revision}.${suffix}`;
   const checkpoint = {
     ...{ prefix, manifestSha256: "0".repeat(64), bytes: 5, at: 6, revision: row.revision },
-    ...{ machine: { cpu: "x" }, record: {}, qemuBuild: "q", format: 2 },
+    ...{
+      machine: { cpu: "x" },
+      record: { revision: row.revision - 1 },
+      savedRevision: row.revision - 1,
+      qemuBuild: "q",
+      format: 2,
+    },
   };
   return [row.id, epoch, host, JSON.stringify({ ...releaseColumns({ row, kept, checkpoint }), copy: 5 })];
 }

@@ -96,7 +96,7 @@ CREATE FUNCTION release_capsule(p_id text, p_epoch bigint, p_host text, p_row js
 DECLARE r capsules; n capsules; v bigint;
 BEGIN
   n := jsonb_populate_record(NULL::capsules, p_row);
-  IF n.status <> 'paused' OR n.checkpoint IS NULL OR COALESCE(n.checkpoint_revision > n.revision, true) THEN
+  IF n.status <> 'paused' OR n.checkpoint IS NULL OR n.checkpoint_revision IS DISTINCT FROM n.revision THEN
     PERFORM fail('CP012', format('capsule %s is not paused in the checkpoint that its release names', p_id));
   END IF;
   v := lock_team(team_of(p_id));
