@@ -158,6 +158,7 @@ async function startService(options: StartOptions, progress: (step: string) => v
       await capsules.close(config.drainMs);
       await Promise.all([host.close(), relay.close(), joined?.stop()]);
       records.networkCounters.flush();
+      records.networkDecisions.flush();
       await telemetry.close(traceGraceMs);
       teams.flush();
       audit.close();
@@ -259,7 +260,11 @@ function recordsOf(config: Config, log: Log, secret: SecretKey): Records {
 function relayOf(
   config: Config,
   log: Log,
-  { jail, networkCounters }: Pick<OpenHost, "jail"> & Pick<Records, "networkCounters">,
+  {
+    jail,
+    networkCounters,
+    networkDecisions,
+  }: Pick<OpenHost, "jail"> & Pick<Records, "networkCounters" | "networkDecisions">,
   metrics: () => NetworkMetrics,
 ): Relay {
   return new Relay({
@@ -270,6 +275,7 @@ function relayOf(
       metrics().counted(added);
       networkCounters.add(id, added);
     },
+    onDecisions: (id, decided) => networkDecisions.add(id, decided),
     onNames: (results) => metrics().named(results),
     log,
   });

@@ -1,5 +1,5 @@
 /**
- * The periodic work of a running service: flushing activity, counters, key uses and audit entries, reconciling, checking disk use,
+ * The periodic work of a running service: flushing activity, counters, decisions, key uses and audit entries, reconciling, checking disk use,
  * watching memory, measuring capsules.
  */
 import type { Activity } from "./capsules/activity.ts";
@@ -7,6 +7,7 @@ import type { DiskLimiter } from "./capsules/disk-limiter.ts";
 import type { MemoryWatch } from "./capsules/memory-watch.ts";
 import type { Metrics } from "./capsules/metrics/metrics.ts";
 import type { NetworkCounters } from "./capsules/network-counters.ts";
+import type { NetworkDecisions } from "./capsules/network-decisions.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
 import type { Log } from "./log.ts";
 import type { Audit } from "./teams/audit.ts";
@@ -22,6 +23,7 @@ export interface MaintenanceOptions {
   audit: Audit;
   activity: Activity;
   networkCounters: NetworkCounters;
+  networkDecisions: NetworkDecisions;
   disk: DiskLimiter;
   reconciler: Reconciler;
   memoryWatch: MemoryWatch;
@@ -56,13 +58,21 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
   };
 }
 
-async function flush({ teams, activity, networkCounters, audit, log }: MaintenanceOptions): Promise<void> {
+async function flush({
+  teams,
+  activity,
+  networkCounters,
+  networkDecisions,
+  audit,
+  log,
+}: MaintenanceOptions): Promise<void> {
   try {
     await teams.checkRevoked();
     audit.flush();
     await teams.flushInParts();
     await activity.flushInParts();
     await networkCounters.flushInParts();
+    await networkDecisions.flushInParts();
   } catch (error) {
     log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
   }

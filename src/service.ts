@@ -19,6 +19,7 @@ import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
 import { Metrics } from "./capsules/metrics/metrics.ts";
 import { NetworkCounters } from "./capsules/network-counters.ts";
+import { NetworkDecisions } from "./capsules/network-decisions.ts";
 import { Networks } from "./capsules/networks.ts";
 import { Orphans } from "./capsules/orphans.ts";
 import type { Outbound } from "./capsules/outbound.ts";
@@ -34,6 +35,7 @@ import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
 import type { Database } from "./db/database.ts";
 import { DeadlineRows } from "./db/deadline-rows.ts";
+import { DecisionRows } from "./db/decision-rows.ts";
 import { IdempotencyRows } from "./db/idempotency-rows.ts";
 import { InjectRows } from "./db/inject-rows.ts";
 import { MetricRows } from "./db/metric-rows.ts";
@@ -85,6 +87,7 @@ export function openRecords({ database, secret, clock, log, auditEntriesMax, aud
     portRows: new PortRows(database),
     injectRows: new InjectRows(database),
     networkCounters: new NetworkCounters(new NetworkRows(database)),
+    networkDecisions: new NetworkDecisions(new DecisionRows(database)),
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
     teams: new Teams(new TeamRows(database), clock),
@@ -189,7 +192,7 @@ export function buildService(options: ServiceOptions) {
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
       fillDiskSizes({ capsuleRows, templateRows, host });
-      metrics.open();
+      for (const each of [metrics, records.networkDecisions]) each.open();
       deadlines.hold();
       const recovered = await recover({ store, host, locks, adoptions, transitions, clock, log, orphans, captures });
       deadlines.release();
@@ -208,9 +211,9 @@ function forget({ records, host }: ServiceOptions): void {
 }
 
 function buildNetworks({ records, host, rules, outbound, step }: ServiceOptions, runs: Runs): Networks {
-  const { portRows: rows, networkCounters: counters, store } = records;
+  const { portRows: rows, networkCounters: counters, networkDecisions: decisions, store } = records;
   const injectValues = new InjectValues(records.injectRows, records.secret);
-  const networks = new Networks({ rows, store, host, runs, rules, counters, injectValues, outbound, step });
+  const networks = new Networks({ rows, store, host, runs, rules, counters, decisions, injectValues, outbound, step });
   runs.observe(networks);
   return networks;
 }

@@ -8,8 +8,10 @@ import type { NetworkRules } from "../network/grants.ts";
 import { type InjectLimits, type InjectValue, parseInject } from "../network/inject.ts";
 import { decodePolicy, type NetworkPolicy, noNetwork, type PolicyLimits, parseNetwork } from "../network/policy.ts";
 import { newPortSecret } from "../network/port-tokens.ts";
+import type { NetworkDecision } from "../wire/network.ts";
 import type { InjectValues } from "./inject-values.ts";
 import type { NetworkCounters } from "./network-counters.ts";
+import type { NetworkDecisions } from "./network-decisions.ts";
 import type { Outbound, OutboundCounts, OutboundPolicy, OutboundState } from "./outbound.ts";
 import type { RunObserver } from "./run-policy.ts";
 import type { Runs } from "./runs.ts";
@@ -30,6 +32,8 @@ export interface NetworkView extends OutboundState {
   /** With the operator's reserved ranges in `deny`. */
   effective: EffectivePolicy;
   counters: OutboundCounts;
+  /** The decisions of its run, oldest first. */
+  recent: NetworkDecision[];
   /** It reaches nothing, whatever its policy: its machine was made before there was a network. */
   isUnsupported: boolean;
 }
@@ -47,6 +51,7 @@ export interface NetworksOptions {
   runs: Pick<Runs, "guest">;
   rules: NetworkRules;
   counters: NetworkCounters;
+  decisions: NetworkDecisions;
   injectValues: InjectValues;
   outbound: Outbound;
   step: Step;
@@ -64,13 +69,16 @@ export class Networks implements RunObserver {
     this.#store = options.store;
   }
 
-  began(row: Capsule, { networkSocket: socket }: Guest): void {
-    const { id, teamId } = row;
-    if (socket !== null) this.#options.outbound.began({ id, teamId, socket, policy: this.#outboundPolicy(row) });
+  began(row: Capsule, { networkSocket: socket }: Guest, isAdopted: boolean): void {
+    const { id, teamId, startedAt } = row;
+    if (socket === null) return;
+    this.#options.decisions.began(id, startedAt ?? 0, isAdopted);
+    this.#options.outbound.began({ id, teamId, socket, policy: this.#outboundPolicy(row) });
   }
 
   ended(id: string): void {
     this.#options.outbound.ended(id);
+    this.#options.decisions.ended(id);
   }
 
   /** Call it after a change of the row's. Resolves when the running capsule obeys its row's policy, or reaches nothing. */
@@ -84,13 +92,13 @@ export class Networks implements RunObserver {
 
   /** Throws as `policy`. */
   async view(teamId: string, id: string): Promise<NetworkView> {
-    const { outbound, counters, rules } = this.#options;
+    const { outbound, counters, decisions, rules } = this.#options;
     this.policy(teamId, id);
     const [state, isUnsupported] = await Promise.all([outbound.state(id), this.#isUnsupported(id)]);
     const policy = this.policy(teamId, id); // it may be another one by now, or gone
     const effective = effectivePolicy(policy, rules);
     return {
-      ...{ ...state, policy, counters: counters.of(id) },
+      ...{ ...state, policy, counters: counters.of(id), recent: decisions.of(id) },
       effective: { ...effective, deny: [...new Set([...effective.deny, ...rules.deny])] },
       isUnsupported,
     };

@@ -1,7 +1,6 @@
 /** The way out of running capsules, which a process of its own serves: a capsule without one reaches nothing. */
 import type { EffectivePolicy } from "../network/effective.ts";
 import type { OpenInjectRule } from "../network/inject.ts";
-import type { NetworkDecision } from "../wire/network.ts";
 
 export interface OutboundPolicy extends EffectivePolicy {
   /** Left out: none. Its values are secrets: no answer and no log may have them. */
@@ -20,7 +19,6 @@ export interface OutboundRun {
 /** The connections of a running capsule. */
 export interface OutboundState {
   connectionsOpen: number;
-  recent: NetworkDecision[];
 }
 
 /** Added to a capsule's counters. */
@@ -39,7 +37,7 @@ export interface Outbound {
   changed(id: string, policy: OutboundPolicy): Promise<void>;
   /** Its run has ended: its connections are closed. Called also where `began` was not. */
   ended(id: string): void;
-  /** Empty where there is no run, or no answer in a second. Never rejects. */
+  /** Zero where there is no run, or no answer in a second. Never rejects. */
   state(id: string): Promise<OutboundState>;
 }
 
@@ -47,5 +45,5 @@ export const noOutbound: Outbound = {
   began() {},
   changed: async () => {},
   ended() {},
-  state: async () => ({ connectionsOpen: 0, recent: [] }),
+  state: async () => ({ connectionsOpen: 0 }),
 };

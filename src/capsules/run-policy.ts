@@ -18,8 +18,8 @@ export interface RunPolicy {
 
 /** A part of the service that is told of whole runs: a save that fails ends none. No method may throw. */
 export interface RunObserver {
-  /** The capsule's processes run. */
-  began(capsule: Capsule, guest: Guest): void;
+  /** The capsule's processes run. `isAdopted`: they did so already under an earlier daemon. */
+  began(capsule: Capsule, guest: Guest, isAdopted: boolean): void;
   /** Its run has ended. Called also where `began` was not. */
   ended(id: string): void;
 }

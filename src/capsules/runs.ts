@@ -51,7 +51,7 @@ export class Runs {
     this.#changed.delete(row.id);
     this.#released.add(row.id);
     for (const policy of this.#policies) policy.began(latest, isAdopted);
-    for (const observer of this.#observers) observer.began(latest, guest);
+    for (const observer of this.#observers) observer.began(latest, guest, isAdopted);
   }
 
   /** The team has changed settings of the capsule; nothing happens when it has no run. */

@@ -44,18 +44,17 @@ test("network shows it; with an option it replaces all but host_header and injec
 });
 
 test("network lists what was reached, denied and in vain, each newest first", async () => {
+  api.service.host.networkSocket = "/nowhere/net.sock";
   const id = await api.capsule();
   const at = "2026-11-28T12:00:00.000Z";
-  outbound.known = {
-    connectionsOpen: 3,
-    recent: [
-      { at, verdict: "denied", reason: "not listed", host: "a.example", port: 443, count: 2 },
-      { at, verdict: "allowed", reason: "", host: "b.example", port: 443, count: 1 },
-      { at, verdict: "failed", reason: "dns", host: "c.example", count: 6 },
-      { at, verdict: "denied", reason: "reserved", address: "10.0.0.1", count: 1 },
-      { at, verdict: "allowed", reason: "", address: "1.1.1.1", port: 53, count: 3 },
-    ],
-  };
+  outbound.known = { connectionsOpen: 3 };
+  api.service.networkDecisions.add(id, [
+    { at, verdict: "denied", reason: "not listed", host: "a.example", port: 443, count: 2 },
+    { at, verdict: "allowed", reason: "", host: "b.example", port: 443, count: 1 },
+    { at, verdict: "failed", reason: "dns", host: "c.example", count: 6 },
+    { at, verdict: "denied", reason: "reserved", address: "10.0.0.1", count: 1 },
+    { at, verdict: "allowed", reason: "", address: "1.1.1.1", port: 53, count: 3 },
+  ]);
   const { stdout } = await line.run(["network", id]);
   const lines = stdout.split("\n").map((line) => line.trim().replace(/ +/g, " "));
   assert.deepEqual(lines.slice(-9), [

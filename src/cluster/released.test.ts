@@ -32,8 +32,8 @@ test("every column of a host's capsules is released, or is the host's alone", ()
     found.map(({ name }) => String(name)).sort(),
     [...Object.values(columns), ...keptNames, ...ownNames].sort(),
   );
-  // Beside its row a capsule has metrics, which its next holder begins anew; entries of the audit log, which are the cluster's; and
-  // its tombstone.
+  // Beside its row a capsule has metrics, which its next holder begins anew; entries of the audit log, which are the cluster's; its
+  // tombstone; and decisions of its network, which end with its run.
   const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'");
   assert.deepEqual(
     tables
@@ -41,8 +41,8 @@ test("every column of a host's capsules is released, or is the host's alone", ()
       .map(({ name }) => String(name))
       .sort(),
     [
-      ...["api_keys", "audit", "audit_horizons", "capsules", "idempotency", "metrics", "storages", "teams"],
-      ...["templates", "tombstones", "uploads"],
+      ...["api_keys", "audit", "audit_horizons", "capsules", "idempotency", "metrics", "network_decisions"],
+      ...["storages", "teams", "templates", "tombstones", "uploads"],
     ],
   );
   database.close();

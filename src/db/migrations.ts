@@ -239,6 +239,14 @@ export const steps = [
     noted_at INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  // The last decisions about the connections of a running capsule, a JSON array; `started_at` is that of its run.
+  `
+  CREATE TABLE network_decisions (
+    capsule_id TEXT PRIMARY KEY,
+    started_at INTEGER NOT NULL,
+    decisions  TEXT NOT NULL
+  ) STRICT;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -26,6 +26,7 @@ channel.recv(1 << 20)
 say = lambda message: channel.sendall(json.dumps(message).encode() + b"\\n")
 say({"kind": "ready"})
 time.sleep(0.1) # a message of its own
+decision = dict(at="2026-01-01T00:00:00Z", verdict="denied", reason="", host="a", count=1)
 counts = dict(connections=1, denied=1, failed=1, bytesOut=1, bytesIn=1)
 ${behaviour}
 while True: time.sleep(100)
@@ -42,6 +43,9 @@ const behaviours: Record<string, string> = {
   "brackets without end": `channel.sendall(b"[" * 4_000_000 + b"\\n")`,
   "a message that is none": `say({"kind": "junk"})`,
   "counts of too many runs": `say({"kind": "counts", "runs": [[n, counts] for n in range(1001)], "names": {}, "connectionsOpen": 0})`,
+  "more decisions of a run than are kept": `say({"kind": "decisions", "runs": [[1, [decision] * 101]]})`,
+  "more decisions than a message has": `say({"kind": "decisions", "runs": [[n, [decision] * 100] for n in range(11)]})`,
+  "a decision that is none": `say({"kind": "decisions", "runs": [[1, [decision, dict(decision, count=-1)]]]})`,
   "a socket that listens, with a message": `
 listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
@@ -63,6 +67,7 @@ function relayOf(first: () => Promise<ChildProcess>) {
     settings: relaySettings(strictRules, loadConfig({}).limits),
     watch: () => ({ resolvers: [], close() {} }),
     onCounts: () => {},
+    onDecisions: () => {},
     onNames: (names) => void told.push(names),
     log: { info() {}, warn() {}, error() {} },
   });

@@ -5,6 +5,7 @@ import type { SecureContext } from "node:tls";
 import { type OperatorRules, type Rules, rulesOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
 import type { OpenInjectRule } from "../network/inject.ts";
+import { type Noted, RecentDecisions } from "../network/recent-decisions.ts";
 import type { NetworkDecision } from "../wire/network.ts";
 import { AnsweredNames } from "./answered-names.ts";
 import { ByteBudget } from "./byte-budget.ts";
@@ -17,7 +18,6 @@ import { Names } from "./names.ts";
 import { Port, type PortOwner } from "./port.ts";
 import type { PortStream } from "./port-stream.ts";
 import { Rate } from "./rate.ts";
-import { type Noted, RecentDecisions } from "./recent-decisions.ts";
 import type { Asked } from "./records.ts";
 import type { Resolver } from "./resolver.ts";
 import { Share, type Turns } from "./turns.ts";
@@ -37,23 +37,34 @@ export interface RunShared {
   /** Open connections of each team. */
   teamConnections: Map<string, number>;
   countName: (rcode: number) => void;
+  /** There are decisions to be taken. */
+  decided: (run: CapsuleRun) => void;
   lost: (run: CapsuleRun, why: string) => void;
 }
 
 /** Entries that open connections are compared with in one turn of the event loop, after a change of a policy. */
 const comparedPerTurn = 16_384;
 
+interface GivenRun {
+  run: number;
+  team: string;
+  policy: RelayPolicy;
+}
+
 type RunConnection = Connection | InjectConnection;
 
 const noCounts = (): RunCounts => ({ connections: 0, denied: 0, failed: 0, bytesOut: 0, bytesIn: 0 });
 
 export class CapsuleRun implements PortOwner {
+  /** As the service counts its hand-overs. */
+  readonly number: number;
   readonly #team: string;
   readonly #shared: RunShared;
   #rules: Rules;
   #inject: readonly OpenInjectRule[];
   readonly #connections = new Set<RunConnection>();
-  readonly #recent = new RecentDecisions();
+  /** Decisions that the service has not been told of. */
+  readonly #untold = new RecentDecisions();
   readonly #answered = new AnsweredNames();
   readonly #connectRate: Rate;
   readonly #nameRate: Rate;
@@ -68,7 +79,8 @@ export class CapsuleRun implements PortOwner {
   readonly #ofConnections: ConnectionShared<Connection> & InjectConnectionShared;
   readonly #port: Port;
 
-  constructor(socket: Socket, { team, policy }: { team: string; policy: RelayPolicy }, shared: RunShared) {
+  constructor(socket: Socket, { run, team, policy }: GivenRun, shared: RunShared) {
+    this.number = run;
     this.#team = team;
     this.#shared = shared;
     this.#rules = rulesOf(policy);
@@ -89,8 +101,9 @@ export class CapsuleRun implements PortOwner {
     return this.#connections.size;
   }
 
-  recent(): NetworkDecision[] {
-    return this.#recent.list();
+  /** The last 100 different decisions since the last call, oldest first. */
+  takeDecisions(): NetworkDecision[] {
+    return this.#untold.take();
   }
 
   /** New connections obey it at once. Resolves when the open ones that it forbids are reset. */
@@ -245,7 +258,8 @@ export class CapsuleRun implements PortOwner {
   }
 
   #note(noted: Noted): void {
-    this.#recent.note(noted);
+    this.#untold.add({ at: new Date().toISOString(), ...noted, count: 1 });
+    this.#shared.decided(this);
     if (noted.port === undefined) return;
     this.#hasCounted = true;
     if (noted.verdict === "allowed") this.#counts.connections++;

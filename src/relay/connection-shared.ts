@@ -1,11 +1,11 @@
 /** The capsule, as each of its connections sees it. */
 import type { OperatorRules, Rules } from "../network/decision.ts";
+import type { Noted } from "../network/recent-decisions.ts";
 import type { AnsweredNames } from "./answered-names.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 import type { Dialler } from "./dialler.ts";
 import type { InflowShared } from "./inflow.ts";
 import type { Names } from "./names.ts";
-import type { Noted } from "./recent-decisions.ts";
 
 /** Everything that the connections of one capsule have in common. */
 export interface ConnectionShared<Connection> extends InflowShared {

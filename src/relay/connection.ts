@@ -8,6 +8,7 @@
  */
 import { decide, isListedName, listedNames, refusalOf, targetOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
+import type { Noted } from "../network/recent-decisions.ts";
 import { hostAddress, hostName } from "../network/reserved-ranges.ts";
 import type { ConnectionShared } from "./connection-shared.ts";
 import type { DialFailure, Upstream } from "./dialler.ts";
@@ -16,7 +17,6 @@ import { Inflow } from "./inflow.ts";
 import type { FoundName } from "./listed-lookups.ts";
 import { Outflow } from "./outflow.ts";
 import type { PortStream, StreamSink } from "./port-stream.ts";
-import type { Noted } from "./recent-decisions.ts";
 import { type RefusalKind, refusalBytes } from "./refusals.ts";
 
 /** Time for a program's first bytes, where they are read first. */

@@ -4,7 +4,6 @@
  */
 
 import { Socket } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Log } from "../log.ts";
 import type { NetworkDecision } from "../wire/network.ts";
 import type { RelayPolicy, RunCounts } from "./messages.ts";
@@ -24,6 +23,7 @@ export interface HandOversOptions {
   after: After;
   log: Log;
   onCounts: (id: string, added: RunCounts) => void;
+  onDecisions: (id: string, decided: NetworkDecision[]) => void;
 }
 
 interface HandOver extends RelayedRun {
@@ -95,22 +95,31 @@ export class HandOvers {
     if (run.number !== undefined) await this.#channel?.ask({ kind: "policy", run: run.number, policy });
   }
 
-  /** Empty where the relay does not have the capsule, or does not answer in a second. */
-  async state(id: string): Promise<{ connectionsOpen: number; recent: NetworkDecision[] }> {
+  /** Zero where the relay does not have the capsule, or does not answer in a second. Its decisions are told by then. */
+  async state(id: string): Promise<{ connectionsOpen: number }> {
     const number = this.#runs.get(id)?.number;
-    const unknown = { connectionsOpen: 0, recent: [] };
-    if (number === undefined || this.#channel === undefined) return unknown;
-    const late = new AbortController();
-    const asked = this.#channel.ask({ kind: "state", run: number });
-    const answer = await Promise.race([asked, delay(stateMs, undefined, { signal: late.signal, ref: false })]);
-    late.abort();
-    return answer?.kind === "state" ? { connectionsOpen: answer.connectionsOpen, recent: answer.recent } : unknown;
+    if (number === undefined || this.#channel === undefined) return { connectionsOpen: 0 };
+    const answer = await this.#inTime(this.#channel.ask({ kind: "state", run: number }));
+    return { connectionsOpen: answer?.kind === "state" ? answer.connectionsOpen : 0 };
+  }
+
+  /** Resolves when all counts and decisions of the relay are told, or it does not answer in a second. */
+  async flush(): Promise<void> {
+    if (this.#channel !== undefined) await this.#inTime(this.#channel.ask({ kind: "flush", run: 0 }));
   }
 
   count({ runs }: Extract<Reply, { kind: "counts" }>): void {
     for (const [number, added] of runs) {
       const id = this.#capsules.get(number);
       if (id !== undefined) this.#options.onCounts(id, added);
+    }
+  }
+
+  /** Decisions of a run that has ended are dropped. */
+  decided({ runs }: Extract<Reply, { kind: "decisions" }>): void {
+    for (const [number, decided] of runs) {
+      const run = this.#runs.get(this.#capsules.get(number) ?? "");
+      if (run?.number === number) this.#options.onDecisions(run.id, decided);
     }
   }
 
@@ -194,5 +203,12 @@ export class HandOvers {
     run.socketOpen = undefined;
     if (number === undefined) socketOpen?.destroy();
     else this.#options.after(countsMs, () => this.#capsules.delete(number));
+  }
+  async #inTime<T>(asked: Promise<T>): Promise<T | undefined> {
+    const late = Promise.withResolvers<undefined>();
+    const cancel = this.#options.after(stateMs, () => late.resolve(undefined));
+    const answer = await Promise.race([asked, late.promise]);
+    cancel();
+    return answer;
   }
 }

@@ -9,11 +9,11 @@ import { connect as connectTls, type SecureContext, type TLSSocket } from "node:
 import { injectedRefusalOf, type OperatorRules, type Rules, targetOf } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
 import type { OpenInjectRule } from "../network/inject.ts";
+import type { Noted } from "../network/recent-decisions.ts";
 import { messageOf } from "../wire/errors.ts";
 import type { Dialler, Upstream } from "./dialler.ts";
 import { answerHeaders, bodyOf, injectedHeaders, trailersOf } from "./inject-heads.ts";
 import type { Names } from "./names.ts";
-import type { Noted } from "./recent-decisions.ts";
 import { UpstreamSocket } from "./stream-sockets.ts";
 import type { Share } from "./turns.ts";
 

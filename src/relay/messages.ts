@@ -48,20 +48,26 @@ export type ToRelay =
   | { kind: "policy"; run: number; seq: number; policy: RelayPolicy }
   /** Closes the port's socket and everything that was opened for it. */
   | { kind: "detach"; run: number }
-  /** Answered by `state`. */
-  | { kind: "state"; run: number; seq: number };
+  /** Answered by `state`, after the run's decisions. */
+  | { kind: "state"; run: number; seq: number }
+  /** Answered by `applied`, after the counts and decisions that are sent once a second. */
+  | { kind: "flush"; run: 0; seq: number };
 
 export type FromRelay =
   | { kind: "ready" }
   | { kind: "applied"; seq: number }
-  | { kind: "state"; seq: number; connectionsOpen: number; recent: NetworkDecision[] }
+  | { kind: "state"; seq: number; connectionsOpen: number }
   /** Once a second while something has changed: what was added since the last one. */
   | { kind: "counts"; runs: [run: number, added: RunCounts][]; names: Record<string, number>; connectionsOpen: number }
+  /** Once a second while there are some: what was decided since the last one, oldest first, `count` times since then. */
+  | { kind: "decisions"; runs: [run: number, decided: NetworkDecision[]][] }
   /** The port's socket has ended, or its gateway has broken the protocol. */
   | { kind: "lost"; run: number; why: string };
 
 /** Runs in one message of counts. */
 export const countedMax = 1_000;
+/** Decisions in one message, of all its runs. */
+export const decidedMax = 1_000;
 
 export interface RunCounts {
   connections: number;

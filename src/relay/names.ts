@@ -9,11 +9,11 @@ import {
   type Rules,
 } from "../network/decision.ts";
 import { addressText } from "../network/destinations.ts";
+import type { Noted } from "../network/recent-decisions.ts";
 import { hostAddress, hostLoopback, hostName } from "../network/reserved-ranges.ts";
 import type { AnsweredNames } from "./answered-names.ts";
 import { type RecordType, recordTypes } from "./dns-records.ts";
 import { type FoundName, ListedLookups } from "./listed-lookups.ts";
-import type { Noted } from "./recent-decisions.ts";
 import type { Answer, ResourceRecord } from "./records.ts";
 import type { AddressAnswer, Resolved, Resolver } from "./resolver.ts";
 

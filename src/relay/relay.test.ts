@@ -8,6 +8,7 @@ import { GuestPort } from "../../test/fakes/guest-port.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { loadConfig } from "../config.ts";
 import { strictRules } from "../network/grants.ts";
+import type { NetworkDecision } from "../wire/network.ts";
 import type { RelayPolicy, RunCounts } from "./messages.ts";
 import { Relay } from "./relay.ts";
 import { relaySettings } from "./relay-settings.ts";
@@ -45,6 +46,7 @@ class Timers {
 class World implements AsyncDisposable {
   readonly timers = new Timers();
   readonly counted: [id: string, added: RunCounts][] = [];
+  readonly decided: [id: string, decided: NetworkDecision[]][] = [];
   readonly names: Record<string, number>[] = [];
   readonly logged: string[] = [];
   readonly processes: ChildProcess[] = [];
@@ -68,6 +70,7 @@ class World implements AsyncDisposable {
         return { resolvers: ["10.9.8.7"], close() {} };
       },
       onCounts: (id, added) => void this.counted.push([id, added]),
+      onDecisions: (id, decided) => void this.decided.push([id, decided]),
       onNames: (results) => void this.names.push(results),
       log: { info: note, warn: note, error: note },
       after: this.timers.after,
@@ -114,10 +117,10 @@ describe("a hand-over", () => {
     );
     await waitFor("no socket is open here", () => world.relay.openSockets === 0);
     assert.equal(port.open, 1, "the relay has it");
-    assert.deepEqual(await world.relay.state("cl-a"), { connectionsOpen: 7, recent: [] });
+    assert.deepEqual(await world.relay.state("cl-a"), { connectionsOpen: 7 });
     world.relay.ended("cl-a");
     await port.closed();
-    assert.deepEqual(await world.relay.state("cl-a"), { connectionsOpen: 0, recent: [] });
+    assert.deepEqual(await world.relay.state("cl-a"), { connectionsOpen: 0 });
     assert.equal(port.connections, 1);
   });
 
@@ -313,6 +316,48 @@ test("counts are added to the capsule, also after its run, and never to another"
     ["cl-b", added],
   ]);
   assert.deepEqual([world.names[0], world.relay.report().connectionsOpen], [{ answered: 4 }, 2]);
+});
+
+describe("decisions", () => {
+  const decided = (address: string) => [
+    { at: new Date(0).toISOString(), verdict: "denied", reason: "reserved", address, count: 2 },
+  ];
+
+  test("are told of the run that they were made in, and of none that has ended", async () => {
+    await using port = await GuestPort.listen();
+    await using other = await GuestPort.listen();
+    await using world = new World();
+    world.run("cl-a", port);
+    await port.message("attach");
+    world.run("cl-b", other);
+    await other.message("attach");
+    port.say("decide 1 10.0.0.1");
+    port.say("decide 2 10.0.0.2");
+    await waitFor("two are told", () => world.decided.length === 2);
+    world.relay.ended("cl-a");
+    await port.closed();
+    world.run("cl-a", port); // the capsule's next run
+    await port.message("attach", 2);
+    for (const line of ["decide 1 10.0.0.3", "decide 99 10.0.0.4", "decide 3 10.0.0.5"]) other.say(line);
+    await waitFor("the last one is told", () => world.decided.length > 2);
+    assert.deepEqual(world.decided, [
+      ["cl-a", decided("10.0.0.1")],
+      ["cl-b", decided("10.0.0.2")],
+      ["cl-a", decided("10.0.0.5")],
+    ]);
+  });
+
+  test("that the relay has not told yet are told before it ends with the service", async () => {
+    await using port = await GuestPort.listen();
+    await using world = new World();
+    world.run("cl-a", port);
+    await port.message("attach");
+    port.say("keep");
+    port.say("count"); // tells when that line was read
+    await waitFor("both lines were read", () => world.names.length === 1);
+    await world.relay.close();
+    assert.deepEqual(world.decided, [["cl-a", decided("10.0.0.1")]]);
+  });
 });
 
 test("resolvers are the addresses that resolv.conf names, three at most", () => {

@@ -21,6 +21,8 @@ export interface RelayOptions {
   watch?: (onChange: (resolvers: string[]) => void) => ResolvConf;
   /** Called with what a capsule's connections have added. */
   onCounts: (id: string, added: RunCounts) => void;
+  /** Called with what was decided about a running capsule's connections and names, oldest first. */
+  onDecisions: (id: string, decided: NetworkDecision[]) => void;
   /** Called with the results of all capsules' questions to DNS. */
   onNames: (results: Record<string, number>) => void;
   log: Log;
@@ -78,7 +80,7 @@ export class Relay {
   }
 
   /** As HandOvers.state. */
-  state(id: string): Promise<{ connectionsOpen: number; recent: NetworkDecision[] }> {
+  state(id: string): Promise<{ connectionsOpen: number }> {
     return this.#handOvers.state(id);
   }
 
@@ -107,11 +109,12 @@ export class Relay {
     return this.#handOvers.openSockets;
   }
 
-  /** Resolves when the process is gone. Capsules run on, without connections. */
+  /** Resolves when the process is gone, and has told what it knew. Capsules run on, without connections. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancel();
     this.#resolvConf.close();
+    await this.#handOvers.flush();
     this.#handOvers.close();
     await this.#starting;
     await this.#channel?.close();
@@ -142,7 +145,8 @@ export class Relay {
       this.#connectionsOpen = reply.connectionsOpen;
       this.#options.onNames(reply.names);
       this.#handOvers.count(reply);
-    } else if (reply.kind === "lost") this.#handOvers.lost(reply);
+    } else if (reply.kind === "decisions") this.#handOvers.decided(reply);
+    else if (reply.kind === "lost") this.#handOvers.lost(reply);
   }
 
   #ready(channel: RelayChannel): void {

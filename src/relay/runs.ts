@@ -12,12 +12,13 @@ import { countedMax, type FromRelay, type RelaySettings, type RunCounts, type To
 import type { OwnAddresses } from "./own-addresses.ts";
 import { HostResolver, type Resolver } from "./resolver.ts";
 import { Turns } from "./turns.ts";
+import { UntoldRuns } from "./untold-runs.ts";
 
 /** Bytes that the relay holds for all capsules, in each direction. */
 const heldOfAllBytes = 192 << 20;
 /** Bytes for all gateways that have not been read. */
 const unwrittenOfAllBytes = 128 << 20;
-const countsEveryMs = 1_000;
+const toldEveryMs = 1_000;
 
 /** Until the service has sent its settings, nothing is permitted. */
 const noSettings: RelaySettings = {
@@ -55,6 +56,7 @@ export class Runs {
   #resolver: Resolver;
   /** Made for the first request that needs it. */
   #trust: SecureContext | undefined;
+  readonly #untold: UntoldRuns;
   #names: Record<string, number> = {};
   #connectionsTold = 0;
   readonly #timer: NodeJS.Timeout;
@@ -62,6 +64,7 @@ export class Runs {
   constructor(options: RunsOptions) {
     this.#options = options;
     this.#resolver = this.#newResolver([]);
+    this.#untold = new UntoldRuns(options.send);
     this.#shared = {
       operator: () => this.#operator(),
       limits: () => this.#settings.limits,
@@ -80,9 +83,10 @@ export class Runs {
         const name = rcodeNames[rcode] ?? "other";
         this.#names[name] = (this.#names[name] ?? 0) + 1;
       },
+      decided: (run) => this.#untold.add(run),
       lost: (run, why) => this.#lost(run, why),
     };
-    this.#timer = setInterval(() => this.#sendCounts(), countsEveryMs);
+    this.#timer = setInterval(() => this.#tell(), toldEveryMs);
   }
 
   /** `socket`: of `attach`. */
@@ -105,9 +109,13 @@ export class Runs {
         break;
       case "state": {
         const run = this.#runs.get(message.run);
-        const [connectionsOpen, recent] = [run?.connectionsOpen ?? 0, run?.recent() ?? []];
-        send({ kind: "state", seq: message.seq, connectionsOpen, recent });
+        if (run !== undefined) this.#untold.tellOf(run);
+        send({ kind: "state", seq: message.seq, connectionsOpen: run?.connectionsOpen ?? 0 });
+        break;
       }
+      case "flush":
+        this.#tell();
+        send({ kind: "applied", seq: message.seq });
     }
   }
 
@@ -151,12 +159,20 @@ export class Runs {
     const run = this.#runs.get(id);
     if (run === undefined) return;
     run.close();
+    this.#untold.forget(run);
     this.#sendCounts();
     this.#runs.delete(id);
   }
 
   #lost(lost: CapsuleRun, why: string): void {
-    for (const [id, run] of this.#runs) if (run === lost) this.#options.send({ kind: "lost", run: id, why });
+    if (this.#runs.get(lost.number) !== lost) return;
+    this.#untold.tellOf(lost);
+    this.#options.send({ kind: "lost", run: lost.number, why });
+  }
+
+  #tell(): void {
+    this.#sendCounts();
+    this.#untold.tell();
   }
 
   #sendCounts(): void {

@@ -7,7 +7,7 @@ export class FakeOutbound implements Outbound {
   onBegan: (run: OutboundRun) => void = () => {};
   /** Changes resolve with it. */
   obeyed: Promise<void> = Promise.resolve();
-  known: OutboundState = { connectionsOpen: 0, recent: [] };
+  known: OutboundState = { connectionsOpen: 0 };
 
   began(run: OutboundRun): void {
     this.told.push(["began", run.id, run.policy]);

@@ -3,7 +3,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import net, { type AddressInfo, type Socket } from "node:net";
+import { DatabaseSync } from "node:sqlite";
 import { after, before, describe, test } from "node:test";
+import { databasePath } from "../../src/db/database.ts";
+import type { NetworkDecision } from "../../src/wire/network.ts";
 import { Client, type TestCapsule } from "../client.ts";
 import { Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
@@ -81,6 +84,9 @@ describe("outbound connections", () => {
   });
 
   const networkOf = async (capsule: TestCapsule) => (await client.expect(200, "GET", `${capsule.path}/network`)).json;
+  /** Port and count of what was reached. */
+  const allowedIn = (recent: NetworkDecision[]) =>
+    recent.filter(({ verdict }) => verdict === "allowed").map(({ port, count }) => [port, count]);
   const setNetwork = async (capsule: TestCapsule, json: object) =>
     (await client.expect(200, "PUT", `${capsule.path}/network`, { json })).json;
   const dialled = async (capsule: TestCapsule, host = hostName, port = echo.port) =>
@@ -123,20 +129,19 @@ describe("outbound connections", () => {
       return network.counters.denied_total >= 3 && network.counters.connections_total === 2 ? network : undefined;
     });
     assert.deepEqual([counters.connections_open, counters.bytes_out, counters.bytes_in], [0, 10, 10]);
-    const allowed = recent.filter(({ verdict }: { verdict: string }) => verdict === "allowed");
-    assert.deepEqual(
-      allowed.map(({ port, count }: { port: number; count: number }) => [port, count]),
-      [[echo.port, 2]],
-    );
+    assert.deepEqual(allowedIn(recent), [[echo.port, 2]]);
   });
 
   test("are reset by a pause; after the resume new ones are opened", { timeout }, async () => {
     await using capsule = await client.capsule({ network: opened });
     const lines = await held(capsule);
+    assert.deepEqual(allowedIn((await networkOf(capsule)).recent), [[echo.port, 1]]);
     await capsule.pause();
     await waitFor("the echo has no connection", () => echo.sockets.size === 0);
-    assert.equal((await networkOf(capsule)).unsupported, false);
+    const { unsupported, recent } = await networkOf(capsule);
+    assert.deepEqual([unsupported, recent], [false, []]);
     await capsule.resume();
+    assert.deepEqual(allowedIn((await networkOf(capsule)).recent), []);
     assert.equal(await endOf(lines), wasReset);
     assert.equal(await dialled(capsule), "hello");
     await setNetwork(capsule, { egress: "none" });
@@ -149,6 +154,7 @@ describe("outbound connections", () => {
   test("are reset when the relay is killed, and then opened again", { timeout }, async () => {
     await using capsule = await client.capsule({ network: opened });
     const lines = await held(capsule);
+    assert.deepEqual(allowedIn((await networkOf(capsule)).recent), [[echo.port, 1]]);
     for (const pid of relaysOf(server.pid!)) process.kill(pid, "SIGKILL");
     assert.equal(await endOf(lines), wasReset);
     await waitFor(
@@ -156,9 +162,12 @@ describe("outbound connections", () => {
       async () => (await client.expect(200, "GET", "/healthz")).json.network.relay === "up",
     );
     assert.equal(await waitFor("it connects", async () => (await dialled(capsule)) === "hello" && "hello"), "hello");
+    const [[port, count] = [], ...others] = allowedIn((await networkOf(capsule)).recent);
+    assert.deepEqual([port, others], [echo.port, []]);
+    assert.ok(count! >= 2, "with that of before");
   });
 
-  test("are reset when the server ends, and opened under its next life, with the counters of before", {
+  test("are reset when the server ends, and opened under its next life, with counters and decisions of before", {
     timeout,
   }, async () => {
     const capsule = await client.capsule({ network: opened });
@@ -169,6 +178,8 @@ describe("outbound connections", () => {
         const network = await networkOf(capsule);
         return network.counters.connections_total >= 2 + index ? network : undefined;
       });
+      const stored = () => storedCount(server.dataDir, capsule.id);
+      if (signal === "SIGKILL") await waitFor("the decisions are stored", () => stored() >= 3);
       await server.kill(signal);
       await waitFor("the echo has no connection", () => echo.sockets.size === 0);
       await server.start();
@@ -176,7 +187,10 @@ describe("outbound connections", () => {
       client = await Client.connect(server.url, server.apiKey);
       const again = client.known(capsule.id);
       assert.equal(await waitFor("it connects", async () => (await dialled(again)) === "hello" && "hello"), "hello");
-      const { counters } = await networkOf(again);
+      const { counters, recent } = await networkOf(again);
+      const [[port, count] = [], ...others] = allowedIn(recent);
+      assert.deepEqual([port, others], [echo.port, []]);
+      assert.ok(count! >= 3 + index, "with those of before");
       // A server that is killed loses what it has counted in its last second.
       if (signal === "SIGTERM") assert.ok(counters.connections_total >= before.connections_total);
       else assert.ok(counters.connections_total >= 2);
@@ -196,6 +210,15 @@ describe("outbound connections", () => {
     assert.equal(await dialled(closed, "192.0.0.1"), unreachable);
   });
 });
+
+/** How often a capsule has reached what it has reached, as its server's database has it. */
+function storedCount(dataDir: string, id: string): number {
+  const database = new DatabaseSync(databasePath(dataDir), { readOnly: true });
+  const row = database.prepare("SELECT decisions FROM network_decisions WHERE capsule_id = ?").get(id);
+  database.close();
+  const decisions = JSON.parse(String(row?.decisions ?? "[]")) as NetworkDecision[];
+  return decisions.reduce((sum, { verdict, count }) => sum + (verdict === "allowed" ? count : 0), 0);
+}
 
 /** The processes of the server's relay, its jail's included. */
 function relaysOf(server: number): number[] {

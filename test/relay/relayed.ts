@@ -1,10 +1,12 @@
 /** A relay in the test's process, with gateway peers of capsules, and dialler and resolver of the test's choice. */
 import { setImmediate as tick } from "node:timers/promises";
+import { RecentDecisions } from "../../src/network/recent-decisions.ts";
 import type { Dialler } from "../../src/relay/dialler.ts";
 import { TcpDialler } from "../../src/relay/dialler.ts";
 import type { FromRelay, RelayLimits, RelayPolicy, RelaySettings } from "../../src/relay/messages.ts";
 import type { Resolved, Resolver } from "../../src/relay/resolver.ts";
 import { Runs } from "../../src/relay/runs.ts";
+import type { NetworkDecision } from "../../src/wire/network.ts";
 import { waitFor } from "../wait-for.ts";
 import { GatewayPeer } from "./gateway-peer.ts";
 
@@ -49,6 +51,7 @@ export class Relayed implements AsyncDisposable {
   readonly runs: Runs;
   readonly resolver: ZoneResolver;
   readonly sent: FromRelay[] = [];
+  readonly #decided = new Map<number, RecentDecisions>();
   readonly #peers: GatewayPeer[] = [];
   #run = 0;
   #seq = 0;
@@ -61,7 +64,10 @@ export class Relayed implements AsyncDisposable {
       dialler,
       ownAddresses: { ranges: () => [] },
       newResolver: () => this.resolver,
-      send: (message) => this.sent.push(message),
+      send: (message) => {
+        this.sent.push(message);
+        if (message.kind === "decisions") for (const [run, decided] of message.runs) this.#keep(run, decided);
+      },
     });
     this.runs.take({ kind: "settings", settings: this.settings });
   }
@@ -83,12 +89,17 @@ export class Relayed implements AsyncDisposable {
 
   /** The decisions about a capsule, each as one line. */
   recent(run: number): string[] {
-    const seq = ++this.#seq;
-    this.runs.take({ kind: "state", run, seq });
-    const state = this.sent.findLast((each) => each.kind === "state");
-    return state!.recent.map(({ verdict, reason, host, address, port, count }) =>
+    this.runs.take({ kind: "state", run, seq: ++this.#seq });
+    const recent = this.#decided.get(run)?.list() ?? [];
+    return recent.map(({ verdict, reason, host, address, port, count }) =>
       [verdict, reason, host, address, port, count === 1 ? undefined : `×${count}`].filter((each) => each).join(" "),
     );
+  }
+
+  #keep(run: number, decided: NetworkDecision[]): void {
+    const recent = this.#decided.get(run) ?? new RecentDecisions();
+    this.#decided.set(run, recent);
+    for (const decision of decided) recent.add(decision);
   }
 
   connectionsOpen(run: number): number {

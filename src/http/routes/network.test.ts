@@ -175,7 +175,8 @@ describe("PUT network", () => {
     const api = new Api({}, {}, { outbound, rules: { deny: ["5.6.7.0/24"] } });
     api.service.host.networkSocket = "/nowhere/net.sock";
     const id = await api.capsule();
-    outbound.known = { connectionsOpen: 2, recent: [recent] };
+    outbound.known = { connectionsOpen: 2 };
+    api.service.networkDecisions.add(id, [recent]);
     const obeyed = Promise.withResolvers<void>();
     outbound.obeyed = obeyed.promise;
     let answered = false;
