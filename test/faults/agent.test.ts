@@ -27,7 +27,7 @@ async function muted(of = world): Promise<TestCapsule> {
   return mute(await of.client.capsule());
 }
 
-describe("an unresponsive guest", { concurrency: true, timeout: 300_000 }, () => {
+describe("an unresponsive guest", { concurrency: true, timeout: 900_000 }, () => {
   test("can be paused; a resume fails and it stays paused; DELETE removes it", async (t) => {
     const capsule = await muted();
     const paused = await world.client.call("POST", `${capsule.path}/pause`);
@@ -86,7 +86,7 @@ else:
     time.sleep(1000)
 `;
 
-test("a guest whose processes freeze only at the second attempt is captured", { timeout: 300_000 }, async () => {
+test("a guest whose processes freeze only at the second attempt is captured", { timeout: 900_000 }, async () => {
   const capsule = await world.client.capsule();
   await capsule.exec({ cmd: "python3", args: ["-c", unfreezable], background: true });
   const reads = "test -e /root/ready && cat /proc/[0-9]*/syscall | grep -c '^19 ' || true";
@@ -105,8 +105,8 @@ async function patient(): Promise<World> {
   return World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "600000" } });
 }
 
-describe("a VM that does not answer while it starts", { timeout: 300_000 }, () => {
-  const soonMs = 60_000;
+describe("a VM that does not answer while it starts", { timeout: 900_000 }, () => {
+  const soonMs = 300_000;
   let own: World;
   before(async () => {
     own = await patient();

@@ -6,7 +6,7 @@ import { waitFor } from "../wait-for.ts";
 /** Afterwards the guest runs, but its agent neither reads nor writes; also after a pause and a resume. */
 export async function mute(capsule: TestCapsule): Promise<TestCapsule> {
   const script = "cd /sys/bus/virtio/drivers/virtio_console; for port in virtio*; do echo $port > unbind; done";
-  await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 0.2; ${script}) >/dev/null 2>&1 &`] });
+  await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 2; ${script}) >/dev/null 2>&1 &`] });
   let silences = 0;
   await waitFor("the agent is silent three times in a row", async () => {
     const signal = AbortSignal.timeout(4_000);

@@ -72,8 +72,8 @@ describe("a guest resumes, and capsules start from it", { concurrency: 2, timeou
       assert.notEqual(random, otherRandom);
       if (state === "hasNoDevices") assert.notEqual((await names(one!)).machineId, machineId);
       if (state !== "hasHiddenFolders") {
-        const offset = await chipOffset(one!);
-        assert.ok(Math.abs(offset) <= 2, `${offset} s`);
+        // A guest that does not run between its two looks shows more.
+        await waitFor("a right clock chip", async () => Math.abs(await chipOffset(one!)) <= 2);
       }
       await Promise.all([one!.destroy(), two!.destroy()]);
     });

@@ -11,7 +11,7 @@ import { World } from "./world.ts";
 const atOnce = 4;
 /** Time that warm capsules wait before they are taken. */
 const parkedMs = 6_000;
-const waitMs = 90_000;
+const waitMs = 240_000;
 
 let world: World;
 before(async () => {

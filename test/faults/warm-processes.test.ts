@@ -9,7 +9,7 @@ import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 const env = { CAPSULE_WARM_PROCESSES: "2" };
-const waitMs = 60_000;
+const waitMs = 240_000;
 const skip = process.getuid?.() !== 0 && "warm processes need root";
 
 let world: World;

@@ -74,6 +74,14 @@ export class WholeWorld<I extends LentInternet = Internet> implements AsyncDispo
     return (await this.client.expect(200, "GET", `${capsule.path}/network`)).json;
   }
 
+  /** Its recent decisions, of which there is one. Without an answer of the relay in a second the API shows none. */
+  recent(capsule: TestCapsule): Promise<Record<string, unknown>[]> {
+    return waitFor("recent decisions", async () => {
+      const { recent } = await this.network(capsule);
+      return recent.length > 0 && recent;
+    });
+  }
+
   async setNetwork(capsule: TestCapsule, json: object) {
     return (await this.client.expect(200, "PUT", `${capsule.path}/network`, { json })).json;
   }

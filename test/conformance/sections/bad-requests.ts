@@ -159,7 +159,6 @@ export const badRequests = section(import.meta, "bad requests", () => {
         refused(reply, 413, "too_large");
         assert.equal(await running.sh("cat /root/large; ls -A /root | grep -c large"), "old\n1");
       },
-      { timeoutMs: 120_000 },
     );
   });
 

@@ -62,7 +62,7 @@ export const retentions = section(import.meta, "retentions", () => {
     const removed = await change(events, paused, { retention_sec: 1 });
     assert.deepEqual([removed?.name, removed?.data], ["capsule-removed", { id: paused.id }]);
     assert.equal((await off.view()).status, "running");
-    await off.exec({ cmd: "bash", args: ["-c", "sleep 0.1; poweroff"], background: true });
+    await off.exec({ cmd: "bash", args: ["-c", "sleep 2; poweroff"], background: true });
     assert.equal((await events.nextOf("capsule")).data.status, "stopped");
     assert.deepEqual((await events.nextOf("capsule-removed")).data, { id: off.id });
   };

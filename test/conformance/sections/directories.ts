@@ -133,21 +133,17 @@ export const directories = section(import.meta, "directories", () => {
       assert.equal((await call("remove", "/deep")).status, 204);
     });
 
-    test(
-      "a directory of 50 000 entries, an empty one, /proc, /sys and /dev",
-      async () => {
-        const make =
-          "mkdir -p /many /empty; mount -t tmpfs -o nr_inodes=0 tmpfs /many; cd /many; seq -w 50000 | xargs touch";
-        await capsule.sh(make, { timeout: 100 });
-        const many = await list("/many");
-        assert.equal(many.length, 50_000);
-        assert.equal(many[49_999]!.name, "50000");
-        assert.deepEqual(await list("/empty"), []);
-        for (const path of ["/proc", "/sys", "/dev"]) assert.ok((await list(path)).length > 5, path);
-        await list("/proc", 2); // entries that disappear during the listing are skipped
-      },
-      { timeoutMs: 120_000 },
-    );
+    test("a directory of 50 000 entries, an empty one, /proc, /sys and /dev", async () => {
+      const make =
+        "mkdir -p /many /empty; mount -t tmpfs -o nr_inodes=0 tmpfs /many; cd /many; seq -w 50000 | xargs touch";
+      await capsule.sh(make, { timeout: 100 });
+      const many = await list("/many");
+      assert.equal(many.length, 50_000);
+      assert.equal(many[49_999]!.name, "50000");
+      assert.deepEqual(await list("/empty"), []);
+      for (const path of ["/proc", "/sys", "/dev"]) assert.ok((await list(path)).length > 5, path);
+      await list("/proc", 2); // entries that disappear during the listing are skipped
+    });
 
     conforms("POST /v1/capsules/{id}/files/list 404 path", "path does not exist inside the capsule", async () => {
       for (const path of ["/nothing", "/tree/nothing/below"]) refused(await call("list", path), 404, "not_found", path);

@@ -49,14 +49,15 @@ export const metrics = section(import.meta, "metrics", () => {
     const newest = async () => (await client.expect(200, "GET", `${capsule.path}/metrics`)).json.at(-1);
     const idle = await waitFor("a quiet point with the disk's use", async () => {
       const point = await newest();
-      return point !== undefined && point.cpu_pct < 25 && point.disk_used_mb !== null && point;
+      return point !== undefined && point.cpu_pct < 4 && point.disk_used_mb !== null && point;
     });
     assert.ok(idle.disk_used_mb > 0 && idle.disk_used_mb <= idle.disk_total_mb);
     assert.ok(idle.memory_used_mb > 0 && idle.memory_used_mb <= idle.memory_total_mb);
     assert.equal(idle.vcpus, 1);
     const loop = { cmd: "sh", args: ["-c", "while :; do :; done"], background: true };
     await client.expect(202, "POST", `${capsule.path}/exec`, { json: loop });
-    await waitFor("a busy point", async () => (await newest())?.cpu_pct > 2 * idle.cpu_pct + 5);
+    // The share of one process on a busy machine may be small.
+    await waitFor("a busy point", async () => (await newest())?.cpu_pct > 2 * idle.cpu_pct + 2);
     await capsule.pause();
     const { json: kept } = await client.expect(200, "GET", `${capsule.path}/metrics?since=1`);
     assert.ok(kept.every(({ at }: { at: number }, index: number) => index === 0 || at > kept[index - 1].at));

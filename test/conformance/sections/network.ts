@@ -1,5 +1,6 @@
 /** The network of real capsules, and tokens of their ports: over pauses, captures and restarts of the guest. */
 import assert from "node:assert/strict";
+import { waitFor } from "../../wait-for.ts";
 import { section, test } from "../conforms.ts";
 import { client } from "../service.ts";
 
@@ -53,7 +54,11 @@ export const network = section(import.meta, "network", () => {
     for (const egress of ["none", "public"]) {
       await using capsule = await client.capsule({ network: { egress } });
       assert.equal((await capsule.run("python3", ["-c", dial])).stdout, "113\n", "EHOSTUNREACH");
-      const { json } = await client.expect(200, "GET", `${capsule.path}/network`);
+      // Without an answer of the relay in a second nothing is recent.
+      const json = await waitFor("it is shown", async () => {
+        const { json: now } = await client.expect(200, "GET", `${capsule.path}/network`);
+        return now.recent.length > 0 && now;
+      });
       assert.deepEqual([json.effective.egress, json.unsupported], [egress, false]);
       const { verdict, reason, address, port } = json.recent.at(-1);
       const expected = ["denied", egress === "none" ? "egress none" : "reserved", "192.0.2.1", 80];

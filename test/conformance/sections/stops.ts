@@ -8,7 +8,7 @@ import { TestSocket } from "../socket.ts";
 
 const panic = "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger";
 
-/** Runs the script in the background; its end, or the guest's, is not waited for. */
+/** Runs the script in the background; its end, or the guest's, is not waited for. A script that ends the guest sleeps until the answer is out. */
 async function leave(capsule: TestCapsule, script: string): Promise<string> {
   const { status, json, text } = await capsule.exec({ cmd: "bash", args: ["-c", script], background: true });
   assert.equal(status, 202, text);
@@ -117,7 +117,7 @@ export const reboots = section(import.meta, "reboots", () => {
       await using socket = await TestSocket.open(capsule, "exec/stream");
       socket.say({ type: "start", cmd: "sleep", args: ["1000"] });
       await socket.next("start");
-      await leave(capsule, `sleep 0.2; ${script}`);
+      await leave(capsule, `sleep 2; ${script}`);
       assert.equal((await socket.closed).code, 1011);
       const view = await ranAgain(capsule, started_at);
       assert.equal(view.timeout_sec, timeout_sec);
@@ -128,7 +128,7 @@ export const reboots = section(import.meta, "reboots", () => {
   test("a guest that powers itself off is `stopped`, and starts from its disk", async () => {
     await using capsule = await client.capsule();
     await capsule.sh("echo kept > /root/kept");
-    await leave(capsule, "sleep 0.1; poweroff");
+    await leave(capsule, "sleep 2; poweroff");
     await capsule.until("stopped");
     await capsule.start();
     assert.equal(await capsule.sh("cat /root/kept"), "kept");
