@@ -1,6 +1,8 @@
 /** A host that CAPSULE_CLUSTER makes a part of a cluster: loaded by no other one. */
 import { hostname } from "node:os";
+import { openBucket } from "./bucket/opening.ts";
 import { systemClock } from "./capsules/clock.ts";
+import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
 import { Cluster, type ClusterReport } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
 import { freshnessOf } from "./cluster/host-file.ts";
@@ -36,8 +38,8 @@ export interface Joined {
   forwarding: Forwarding;
   /** For the metrics of this host. */
   report(): ClusterReport & { forwarded: Readonly<Record<string, number>> };
-  /** Call it before the service recovers. */
-  start(service: Service): Promise<void>;
+  /** Call it before the service recovers. `folders`: those of this host. */
+  start(service: Service, folders: ArtifactFolders): Promise<void>;
   /** Opens the peer port, when the HTTP server is built. `ready`: it knows its routes, which requests of other hosts need at once. */
   listen(ready: () => PromiseLike<unknown>): Promise<number>;
   /** Call it when the HTTP server is closed. */
@@ -68,10 +70,14 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     await sql.close();
     throw error;
   });
+  const artifacts =
+    file.bucket === undefined
+      ? undefined
+      : new Artifacts({ sql, bucket: await openBucket(file.bucket), rows: records.templateRows, clock });
   const limits = new SharedLimits({ own: config.limits, shared, set: limitsSet(), log });
   const cluster: Cluster = new Cluster({
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
-    ...{ largest: config.limits, hostLostSec: config.hostLostSec },
+    ...{ artifacts, largest: config.limits, hostLostSec: config.hostLostSec },
     onLimits: (read) => limits.follow(read),
     rows: {
       ...{ audit: records.auditRows, catalog, templates: records.templateRows },
@@ -90,7 +96,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
-    start: (service) => startCluster(cluster, service),
+    async start(service, folders) {
+      artifacts?.begin({ folders, hold: (storage) => service.promised.folder(storage) });
+      await startCluster(cluster, service);
+    },
     listen: async (ready) => {
       await ready();
       return await open(config.peerPort);

@@ -188,7 +188,7 @@ export function buildService(options: ServiceOptions) {
   return {
     ...records,
     ...{ host, locks, runs, adoptions, activity, diskUse, disk, transitions, capsules, pauses, autoResumes, metrics },
-    ...{ retired, templates, memoryWatch, reconciler, decisions, captures },
+    ...{ retired, templates, memoryWatch, reconciler, decisions, captures, promised },
     /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
     async recover() {
       fillDiskSizes({ capsuleRows, templateRows, host });

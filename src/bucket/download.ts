@@ -63,8 +63,8 @@ async function fill(
 ): Promise<void> {
   const handles: FileHandle[] = [];
   try {
-    for (const { name, bytes } of files) {
-      const handle = await open(join(work, name), "wx", 0o600);
+    for (const { name, bytes, isExecutable = false } of files) {
+      const handle = await open(join(work, name), "wx", isExecutable ? 0o700 : 0o600);
       handles.push(handle);
       await handle.truncate(bytes); // all of it a hole
     }

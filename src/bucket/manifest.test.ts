@@ -16,6 +16,7 @@ const good: BucketManifest = {
     },
     { name: "checkpoint/state", bytes: 3, chunks: [{ object: "capsules/c/1.7/3", sha256 }] },
     { name: "lib/libstdc++.so.6", bytes: 0, chunks: [] },
+    { name: "bin/qemu", bytes: 0, chunks: [], isExecutable: true },
   ],
 };
 const encoded = () =>
@@ -51,6 +52,7 @@ test("a manifest with a value that was never written is refused by name, before 
     [{ ...encoded(), files: [file({ chunks: [chunk, null, ["a".repeat(513), sha256]] })] }, /a chunk that is none/],
     [{ ...encoded(), files: [file({ chunks: [chunk, null, ["a", "A".repeat(64)]] })] }, /a chunk that is none/],
     [{ ...encoded(), files: [file({ chunks: [chunk, null, [...chunk, 1]] })] }, /a chunk that is none/],
+    [{ ...encoded(), files: [file({ executable: 1 })] }, /"disk.qcow2" is executable: 1/],
     [{ ...encoded(), files: [file({ name: 5 })] }, /a file without a name/],
     [{ ...encoded(), files: [file({ name: "../escaped" })] }, /"..\/escaped" cannot be the name of a file/],
     [{ ...encoded(), files: [file({}), file({})] }, /two files disk.qcow2/],

@@ -23,6 +23,8 @@ export interface ManifestFile {
   bytes: number;
   /** In order; null: zeros. */
   chunks: (Chunk | null)[];
+  /** A program. */
+  isExecutable?: boolean | undefined;
 }
 
 export interface BucketManifest {
@@ -43,8 +45,8 @@ const depthMax = 8;
 const layerKey = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}(\/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}){0,3}$/;
 
 export function encodeManifest({ layers, files }: BucketManifest): string {
-  const encoded = files.map(({ name, bytes, chunks }) => ({
-    ...{ name, bytes },
+  const encoded = files.map(({ name, bytes, chunks, isExecutable = false }) => ({
+    ...{ name, bytes, ...(isExecutable ? { executable: true } : {}) },
     chunks: chunks.map((chunk) => (chunk === null ? null : [chunk.object, chunk.sha256])),
   }));
   return JSON.stringify({ format, layers, files: encoded });
@@ -97,11 +99,13 @@ function layerOf(value: unknown): Layer {
 }
 
 function fileOf(value: unknown): ManifestFile {
-  const { name, bytes, chunks } = value as { name: unknown; bytes: number; chunks: unknown[] };
+  type Listed = { name: unknown; bytes: number; chunks: unknown[]; executable?: unknown };
+  const { name, bytes, chunks, executable = false } = value as Listed;
   if (typeof name !== "string") throw new Error("it has a file without a name");
+  if (typeof executable !== "boolean") throw new Error(`${shown(name)} is executable: ${shown(executable)}`);
   if (chunks.length !== chunkCount(bytes)) throw new Error(`${shown(name)} has not the chunks of ${bytes} bytes`);
   return {
-    ...{ name, bytes },
+    ...{ name, bytes, ...(executable ? { isExecutable: true } : {}) },
     chunks: chunks.map((chunk) => {
       if (chunk === null) return null;
       const [object, sha256, more] = Array.isArray(chunk) ? (chunk as unknown[]) : [];

@@ -17,6 +17,8 @@ export interface UploadFile {
   path: string;
   /** The SHA-256 of each of its chunks, where they are known: another byte then ends the upload. */
   sha256?: readonly string[] | undefined;
+  /** A program. */
+  isExecutable?: boolean | undefined;
 }
 
 export interface UploadOptions {
@@ -49,7 +51,9 @@ export async function upload(sealed: SealedBucket, options: UploadOptions): Prom
   const opened: OpenFile[] = [];
   try {
     for (const source of sources) opened.push(await openFile(source));
-    const files: ManifestFile[] = opened.map(({ source, bytes }) => ({ name: source.name, bytes, chunks: [] }));
+    const files: ManifestFile[] = opened.map(({ source: { name, isExecutable }, bytes }) => {
+      return { name, bytes, chunks: [], isExecutable };
+    });
     let stored = 0;
     await inLanes(chunksOf(opened), {
       ...{ count: lanes, signal },

@@ -41,7 +41,7 @@ export class Orphans {
     // The files of a capture that is decided elsewhere are there before its row, and as long as its outcome is not known.
     const isCapturing = ownership.captured !== undefined && store.all().some(({ intent }) => intent === "capture");
     const storages = found.templates.filter(
-      (storage) => !named.has(storage) && !(isCapturing && templates.isNoted(storage)),
+      (storage) => !named.has(storage) && !promised.hasFolder(storage) && !(isCapturing && templates.isNoted(storage)),
     );
     return [
       ...capsules.map((id) => this.#orphan("capsules", id)),

@@ -27,6 +27,13 @@ export class Promised {
     return stack;
   }
 
+  /** The files of a template. */
+  folder(storage: string): Disposable {
+    const stack = new DisposableStack();
+    this.#hold(stack, this.#folders, storage, 1);
+    return stack;
+  }
+
   /** A VM for a capsule. */
   start({ teamId, vcpus, memoryMb }: Pick<Capsule, "teamId"> & Shape): Disposable {
     const stack = new DisposableStack();

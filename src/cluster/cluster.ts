@@ -13,6 +13,7 @@ import type { HoldingRows } from "../db/holding-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
+import type { Artifacts } from "./artifacts.ts";
 import { AuditShipping } from "./audit-shipping.ts";
 import { Catalog, type Freshness, type RetiredTemplate } from "./catalog.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
@@ -47,6 +48,8 @@ export interface ClusterOptions {
   /** After how long a silent host is lost; 0, the default: never. */
   hostLostSec?: number;
   step?: ClusterStep;
+  /** Undefined: the cluster has no bucket. */
+  artifacts?: Artifacts | undefined;
   /** Default: it is not kept. */
   freshness?: Freshness;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
@@ -139,6 +142,11 @@ export class Cluster {
     return this.#options.step;
   }
 
+  /** Undefined: the cluster has no bucket. */
+  get artifacts(): Artifacts | undefined {
+    return this.#options.artifacts;
+  }
+
   get host(): string {
     return this.#options.me.name;
   }
@@ -199,7 +207,7 @@ export class Cluster {
     this.changes.close();
     await this.membership.stop();
     await Promise.all([this.#following, this.#afterBeat, this.#judging]);
-    await Promise.all([this.copies.stop(), this.audit.try()]);
+    await Promise.all([this.copies.stop(), this.audit.try(), this.artifacts?.close()]);
     await this.sql.close();
   }
 
@@ -281,6 +289,7 @@ export class Cluster {
     const { sql, auditKeepMs, log } = this.#options;
     try {
       await sql.call("forget", [tombstonesKeepMs, auditKeepMs], { what: "forget old entries" });
+      if (this.artifacts !== undefined) await sql.call("forget_artifacts", [], { what: "forget old entries" });
     } catch (error) {
       if (!sql.isAway) log.error({ err: error }, "old entries of the cluster could not be removed");
     }

@@ -48,8 +48,8 @@ export class TemplateRows {
       `SELECT ${selection} WHERE team_id = ? AND retired_at IS NULL ORDER BY created_at DESC, rowid DESC`,
     );
     this.#insert = database.prepare(
-      `INSERT INTO templates (storage, team_id, name, vcpus, memory_mb, disk_mb, can_grow, size_bytes, created_at)
-       VALUES (:storage, :teamId, :name, :vcpus, :memoryMb, :diskMb, :canGrow, :sizeBytes, :createdAt)`,
+      `INSERT INTO templates (storage, team_id, name, vcpus, memory_mb, disk_mb, can_grow, size_bytes, created_at, retired_at)
+       VALUES (:storage, :teamId, :name, :vcpus, :memoryMb, :diskMb, :canGrow, :sizeBytes, :createdAt, :retiredAt)`,
     );
     this.#retire = database.prepare("UPDATE templates SET retired_at = ? WHERE storage = ? AND retired_at IS NULL");
     this.#retired = database.prepare(`SELECT ${selection} WHERE retired_at IS NOT NULL`);
@@ -87,8 +87,8 @@ export class TemplateRows {
     return this.#retired.all() as unknown as TemplateRow[];
   }
 
-  insert(row: Omit<TemplateRow, "retiredAt">): void {
-    this.#insert.run({ ...row });
+  insert({ retiredAt = null, ...row }: Omit<TemplateRow, "retiredAt"> & Partial<TemplateRow>): void {
+    this.#insert.run({ ...row, retiredAt });
   }
 
   retire(storage: string, atMs: number): void {

@@ -32,6 +32,7 @@ import { Starter } from "./launch/starter.ts";
 import type { LocalHostOptions } from "./local-host-options.ts";
 import { LocalMoves } from "./moves/local-moves.ts";
 import type { MovedFolders } from "./moves/moved-folders.ts";
+import { SharedFolders } from "./shared-folders/shared-folders.ts";
 import { sweep } from "./sweep.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
 import { WarmStarts } from "./warm/warm-starts.ts";
@@ -42,6 +43,7 @@ export class LocalHost implements Host {
   readonly space: DiskSpace;
   readonly memory: HostMemory;
   readonly admission: Admission;
+  readonly shared: SharedFolders;
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #bases: Bases;
@@ -83,11 +85,11 @@ export class LocalHost implements Host {
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
-    const shared = { paths, space, bases: this.#bases, templates: this.#templates, verifier: this.#verifier };
-    this.moved = new LocalMoves(shared);
+    const parts = { ...options, space, bases: this.#bases, templates: this.#templates, verifier: this.#verifier };
+    this.moved = new LocalMoves(parts);
+    this.shared = new SharedFolders(parts);
     const disk = { space, copies: lineOfCopies() };
-    const slots = new FairSlots(savesAtOnce);
-    this.#checkpointer = new Checkpointer({ ...options, ...shared, ...disk, slots });
+    this.#checkpointer = new Checkpointer({ ...parts, ...disk, slots: new FairSlots(savesAtOnce) });
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
     const launcher = new Launcher(launch, this.#warm);

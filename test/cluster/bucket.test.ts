@@ -87,7 +87,7 @@ describe("a bucket", { skip: lacksCeph }, () => {
         writeFileSync(path, "");
         truncateSync(path, 64 * mib + 1);
       }),
-      at("disk.qcow2", (path) => writeFileSync(path, randomBytes(4 * mib))),
+      { ...at("disk.qcow2", (path) => writeFileSync(path, randomBytes(4 * mib))), isExecutable: true },
     ];
   }
 
@@ -145,7 +145,7 @@ describe("a bucket", { skip: lacksCeph }, () => {
     for (const { name, path } of files) {
       const found = join(options.target, name);
       assert.ok(readFileSync(found).equals(readFileSync(path)), name);
-      assert.equal(statSync(found).mode & 0o777, 0o600);
+      assert.equal(statSync(found).mode & 0o777, name === "disk.qcow2" ? 0o700 : 0o600, name);
     }
     const onDisk = (name: string) => statSync(join(options.target, name)).blocks * 512;
     assert.equal(onDisk("zeros"), 0);

@@ -2,6 +2,7 @@
  * The cluster's schema as a list of steps, which only add: hosts of two releases work on one database while one after the other is
  * upgraded. `cluster.schema` is the number of steps that a database has run; `cluster.schema_min`, which programs may work on it.
  */
+import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
@@ -15,6 +16,7 @@ export const steps: readonly string[] = [
   lostHosts,
   releasedCapsules,
   goneHosts,
+  artifacts,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

@@ -17,14 +17,14 @@ import { explainSpace, jsonText, publish, readJson, sha256Of, syncFile, syncFold
 import { buildNames, type Source } from "./build-sources.ts";
 
 export const buildFormat = 1;
-const manifestName = "manifest.json";
+export const manifestName = "manifest.json";
 export const buildPattern = /^[0-9a-f]{64}$/;
 /** The names of folders that are not finished. */
 export const unfinishedPattern = /^new-[0-9a-f]{16}$/;
 /** QEMU's jail runs under a user of its own. Only the data folder's mode keeps others out. */
-const modes = { folder: 0o755, program: 0o755, file: 0o644 } as const;
+export const modes = { folder: 0o755, program: 0o755, file: 0o644 } as const;
 
-type FileRecords = Record<string, { bytes: number; sha256: string }>;
+export type FileRecords = Record<string, { bytes: number; sha256: string }>;
 
 interface BuildManifest {
   format: typeof buildFormat;
@@ -117,7 +117,7 @@ async function fill(folder: string, sources: readonly Source[], files: FileRecor
     sources.map(async ({ path, name }) => {
       const copy = join(folder, name);
       await copyFile(path, copy, constants.COPYFILE_FICLONE);
-      await chmod(copy, name.startsWith("bin/") ? modes.program : modes.file);
+      await chmod(copy, isProgram(name) ? modes.program : modes.file);
       await syncFile(copy);
     }),
   );
@@ -130,6 +130,10 @@ async function fill(folder: string, sources: readonly Source[], files: FileRecor
   await writeFile(join(folder, manifestName), jsonText(manifest), { mode: modes.file });
   await syncFile(join(folder, manifestName));
   await allSettledOrThrow(folders.map(syncFolder));
+}
+
+export function isProgram(name: string): boolean {
+  return name.startsWith("bin/");
 }
 
 function commandIn(folder: string, names: readonly string[]): QemuProgram["command"] {
@@ -156,7 +160,8 @@ async function recordsOf(sources: readonly Source[]): Promise<FileRecords> {
   return files;
 }
 
-function hashOf(files: FileRecords): string {
+/** The name of the build that has these files. */
+export function hashOf(files: FileRecords): string {
   const lines = Object.keys(files)
     .sort()
     .map((name) => `${files[name]!.sha256}  ${name}\n`);

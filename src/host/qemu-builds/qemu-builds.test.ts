@@ -150,6 +150,21 @@ test("an upgrade is noticed at the next refresh; the old build stays for what it
   assert.equal(after.find({ qemu: version })?.build, before.build);
 });
 
+test("a build that comes from another host is found once it is taken, and one that is not there is an error", async () => {
+  const builds = await open();
+  const script = join(folder, "other");
+  await writeFile(script, `#!/bin/sh\necho QEMU emulator version ${next}\n`, { mode: 0o755 });
+  const { build } = await keepBuild(paths.qemuBuilds, [{ path: script, name: buildNames.program }]);
+  const saved = { qemu: next, qemuBuild: build };
+  assert.equal(builds.find(saved), undefined);
+  await builds.take(build);
+  const found = builds.find(saved);
+  assert.equal(found?.build, build);
+  await builds.take(build);
+  assert.equal(builds.find(saved), found, "VMs are known by the program that they run in");
+  await assert.rejects(builds.take("f".repeat(64)), /there is no QEMU build ffff/);
+});
+
 test("a program that is overwritten in place is noticed, and so is its firmware", async () => {
   const firmware = join(folder, "share/qemu/bios.bin");
   await mkdir(dirname(firmware), { recursive: true });

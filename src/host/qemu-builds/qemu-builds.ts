@@ -8,7 +8,7 @@ import { join } from "node:path";
 import type { QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { damageOf, type KeptBuild } from "./build-folder.ts";
+import { damageOf, type KeptBuild, openBuild } from "./build-folder.ts";
 import { fingerprintOf } from "./build-sources.ts";
 import {
   type Installed,
@@ -110,6 +110,13 @@ export class QemuBuilds {
       "conflict",
       `${what} runs in QEMU ${machine.qemu}${build}, which this machine no longer has`,
     );
+  }
+
+  /** Takes a build that was put into the data folder into use. Throws an Error when it is not there, or is damaged. */
+  async take(build: string): Promise<void> {
+    const found = await openBuild(this.#options.paths.qemuBuilds, build);
+    if (found === undefined) throw new Error(`there is no QEMU build ${build}`);
+    if (!this.#kept.has(build)) this.#kept.set(build, found);
   }
 
   /** Removes the builds that none of these machines needs. A folder that is a link belongs to another data folder. */

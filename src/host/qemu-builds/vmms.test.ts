@@ -39,6 +39,8 @@ class FakeBuilds {
   async trim() {
     return [];
   }
+
+  async take(): Promise<void> {}
 }
 
 let builds: FakeBuilds;

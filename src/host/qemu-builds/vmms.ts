@@ -35,6 +35,8 @@ export interface Vmms extends Vmm {
   closest(saved: Machine): Promise<Machine>;
   /** See QemuBuilds.requireKept. */
   requireKept(machine: Machine, what: string): Promise<void>;
+  /** See QemuBuilds.take. */
+  take(build: string): Promise<void>;
   /** Removes the builds of QEMU that none of these machines, and no new VM, needs. Resolves with their hashes. */
   trim(saved: readonly Machine[]): Promise<string[]>;
   /** Whether VMs of this machine's accelerator can be restored here. */
@@ -42,7 +44,7 @@ export interface Vmms extends Vmm {
 }
 
 export interface QemuVmmsOptions {
-  builds: Pick<QemuBuilds, "current" | "find" | "findSound" | "refresh" | "requireKept" | "trim">;
+  builds: Pick<QemuBuilds, "current" | "find" | "findSound" | "refresh" | "requireKept" | "take" | "trim">;
   /** The accelerator of new VMs. */
   accelerator: Accelerator;
   jail: Jail | undefined;
@@ -119,6 +121,10 @@ export class QemuVmms implements Vmms {
 
   requireKept(machine: Machine, what: string): Promise<void> {
     return this.#options.builds.requireKept(machine, what);
+  }
+
+  take(build: string): Promise<void> {
+    return this.#options.builds.take(build);
   }
 
   trim(saved: readonly Machine[]): Promise<string[]> {
