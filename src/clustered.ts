@@ -5,6 +5,7 @@
 import { noTemplate } from "./capsules/resolved.ts";
 import { settingsAfter } from "./capsules/settings.ts";
 import { viewOf } from "./capsules/view.ts";
+import type { ReleasedFiles } from "./cluster/acquiring.ts";
 import type { Cluster } from "./cluster/cluster.ts";
 import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
@@ -28,11 +29,11 @@ export interface ClusteredOptions {
 }
 
 /** The cluster gets what it needs of the service; call it before the service recovers. */
-export async function startCluster(cluster: Cluster, service: Service): Promise<void> {
+export async function startCluster(cluster: Cluster, service: Service, files?: ReleasedFiles): Promise<void> {
   const { store, transitions, decisions, captures, teams, templates, activity, host } = service;
   teams.trust((keyId) => cluster.newKeys.isVouched(keyId));
   await cluster.start({
-    ...{ decisions, captures },
+    ...{ decisions, captures, files },
     end: (row) => transitions.destroy(store.beginDestroy(row)),
     stop: (id, reason) => transitions.endVm(id, reason),
     rename: (row, name) => void store.set(row, settingsAfter(row, { name }, Date.now())),
@@ -57,6 +58,7 @@ export function clusteredServices({ service, cluster, health, keysStaleMs }: Clu
     idempotency: idempotencyOf(service, cluster),
     health: { ...health, ...methodsOf(health), away: () => cluster.reasons() },
     sharedEvents: cluster.changes,
+    released: cluster.released,
   };
 }
 

@@ -116,7 +116,8 @@ export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, se
   const { locations: holders, host: hostName } = cluster;
   const links = new PeerLinks({ holders, hostName, secret });
   const forwarder = new Forwarder({
-    ...{ places: new PeerPlaces(holders, store), links, placements: cluster.placement },
+    places: new PeerPlaces(holders, store, (...of) => cluster.acquiring.coming(...of)),
+    ...{ links, placements: cluster.placement, released: cluster.released },
     tickets: new SharedTickets(ticketKey(secret)),
     signInLinks: new SharedLinks(signInKey(secret)),
   });

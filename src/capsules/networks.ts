@@ -139,14 +139,7 @@ export class Networks implements RunObserver {
   /** The rules of a capsule of any team; undefined: there is none, or it is being destroyed. No port of one whose policy cannot be read is public. */
   access(id: string): PortAccess | undefined {
     const row = this.#rows.access(id);
-    if (row === undefined) return undefined;
-    const { publicPorts, hostHeader } = decodePolicy(row.network) ?? noNetwork;
-    return {
-      teamId: row.teamId,
-      publicPorts,
-      hostHeader,
-      secret: row.secret === null ? null : Buffer.from(row.secret),
-    };
+    return row === undefined ? undefined : portAccessOf(row);
   }
 
   /** Throws CapsuleError("not_found"), and another error where the row's cannot be read. */
@@ -184,4 +177,10 @@ export class Networks implements RunObserver {
   changed(id: string): void {
     this.#emitter.emit(id);
   }
+}
+
+export function portAccessOf(row: Pick<Capsule, "teamId" | "network"> & { secret: Uint8Array | null }): PortAccess {
+  const { publicPorts, hostHeader } = decodePolicy(row.network) ?? noNetwork;
+  const secret = row.secret === null ? null : Buffer.from(row.secret);
+  return { teamId: row.teamId, publicPorts, hostHeader, secret };
 }

@@ -13,6 +13,7 @@ import type { HoldingRows } from "../db/holding-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
+import { Acquiring, type ReleasedFiles } from "./acquiring.ts";
 import type { Artifacts } from "./artifacts.ts";
 import { AuditShipping } from "./audit-shipping.ts";
 import { Catalog, type Freshness, type RetiredTemplate } from "./catalog.ts";
@@ -25,6 +26,7 @@ import { type Me, Membership } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
+import { ReleasedByDatabase } from "./released-capsules.ts";
 import { Settling } from "./settling.ts";
 import { TeamChanges } from "./team-changes.ts";
 import { TemplatePlaces } from "./template-places.ts";
@@ -69,6 +71,8 @@ export interface ClusterService {
   /** Keys may have ended. */
   onKeys: () => void;
   room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
+  /** The files of capsules that no host holds; default: the cluster has no bucket. */
+  files?: ReleasedFiles | undefined;
 }
 
 export interface ClusterReport {
@@ -77,6 +81,8 @@ export interface ClusterReport {
   copyLagSec: number;
   /** Capsules and templates about which this host and the cluster disagree. */
   contradictions: number;
+  /** By their outcome. */
+  acquires: Readonly<Record<string, number>>;
 }
 
 const settleMs = 60_000;
@@ -87,6 +93,8 @@ export class Cluster {
   readonly membership: Membership;
   readonly decided: DecidedByDatabase;
   readonly copies: Copies;
+  readonly acquiring: Acquiring;
+  readonly released: ReleasedByDatabase;
   readonly locations: Locations;
   readonly placement: Placement;
   readonly audit: AuditShipping;
@@ -123,11 +131,20 @@ export class Cluster {
     const onCopied = () => this.changes.soon();
     this.copies = new Copies({ sql, store, holding: rows.holding, host: me, clock, log, onCopied, step: options.step });
     this.decided = new DecidedByDatabase({
-      ...{ sql, me, membership: this.membership, copies: this.copies, holding: rows.holding },
+      ...{ sql, me, membership: this.membership, copies: this.copies, holding: rows.holding, clock },
       onDoubt: (id) => this.#doubt(id),
       ...{ resumeMs: options.resumeMs, step: options.step },
     });
-    this.locations = new Locations({ sql, membership: this.membership, store });
+    this.acquiring = new Acquiring({
+      ...{ sql, me, store, log, holding: rows.holding, copies: this.copies, decided: this.decided },
+      ...{ step: options.step, onDoubt: (id) => this.#doubt(id) },
+    });
+    this.released = new ReleasedByDatabase({ sql, store, membership: this.membership, acquiring: this.acquiring });
+    this.locations = new Locations({
+      ...{ sql, membership: this.membership, store },
+      coming: (...of) => this.acquiring.coming(...of),
+      onDoubt: (id) => this.#doubt(id),
+    });
     this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
     this.placement = new Placement({
       ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
@@ -170,15 +187,18 @@ export class Cluster {
       isDatabaseUp: !this.membership.isExpired,
       copyLagSec: this.copies.lagMs / 1_000,
       contradictions: this.#parts?.settling.contradictions ?? 0,
+      acquires: this.acquiring.counts,
     };
   }
 
   /** Before the service recovers: every change of a row from here on is copied. Resolves with teams and keys read, if it can. */
   async start(service: ClusterService): Promise<void> {
     const { sql, me, store, clock, log, rows, revokedKeepMs } = this.#options;
-    const { decisions, captures, end, stop, rename, viewOf, onTeamDeleted, onRetired, onKeys, room } = service;
+    const { decisions, captures, end, stop, rename, viewOf, onTeamDeleted, onRetired, onKeys, room, files } = service;
+    if (files !== undefined) this.acquiring.open(files);
     const settling = new Settling({
       ...{ sql, me, store, decisions, captures, end, stop, rename, log, decided: this.decided, copies: this.copies },
+      acquiring: this.acquiring,
       templates: rows.templates,
     });
     for (const id of this.#doubts) settling.doubt(id);
@@ -206,8 +226,9 @@ export class Cluster {
   async stop(): Promise<void> {
     this.changes.close();
     await this.membership.stop();
-    await Promise.all([this.#following, this.#afterBeat, this.#judging]);
-    await Promise.all([this.copies.stop(), this.audit.try(), this.artifacts?.close()]);
+    const ended = [this.acquiring.ended(), this.artifacts?.close()];
+    await Promise.all([this.#following, this.#afterBeat, this.#judging, ...ended]);
+    await Promise.all([this.copies.stop(), this.audit.try()]);
     await this.sql.close();
   }
 

@@ -24,7 +24,15 @@ export interface CopiesOptions {
 
 /** Called when PostgreSQL has committed, and nothing of it is written here yet: fault tests end the daemon there. */
 export type ClusterStep = (
-  name: "create.decided" | "destroy.decided" | "rename.decided" | "capture.decided" | "key.decided" | "status.copied",
+  name:
+    | "create.decided"
+    | "destroy.decided"
+    | "rename.decided"
+    | "capture.decided"
+    | "key.decided"
+    | "status.copied"
+    | "acquired"
+    | "fetched",
 ) => void;
 
 /** Changes of this time share a statement. */

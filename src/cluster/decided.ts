@@ -1,5 +1,6 @@
 /** Decisions in PostgreSQL about who holds a capsule: the port `Ownership` of a host of a cluster. */
 import { setTimeout as delay } from "node:timers/promises";
+import type { Clock } from "../capsules/clock.ts";
 import {
   type DecidedTemplate,
   type KeyedAnswer,
@@ -23,6 +24,7 @@ export interface DecidedOptions {
   /** The epochs of capsules. */
   holding: Pick<HoldingRows, "epoch">;
   copies: Pick<Copies, "next" | "hold">;
+  clock: Pick<Clock, "after">;
   /** A question about this capsule had no answer: it is settled as soon as the database answers. */
   onDoubt: (id: string) => void;
   /** How long a resume waits for its decision; default 250 ms. */
@@ -32,6 +34,8 @@ export interface DecidedOptions {
 
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
 const defaultResumeMs = 250;
+/** A request that has waited for an acquire goes on in milliseconds, or its client has gone. */
+const admittedMs = 5_000;
 const askAgainMs = 1_000;
 /** Status copies that overtake one question. */
 const overtakenMax = 10;
@@ -44,6 +48,8 @@ export class DecidedByDatabase implements Ownership {
   readonly capturing = new Set<string>();
   /** Capsules whose capture may be decided, and is asked for again. */
   readonly inDoubt = new Set<string>();
+  /** Capsules that were acquired for a resume which has not begun; the functions let their rows be copied. */
+  readonly #admitted = new Map<string, () => void>();
 
   constructor(options: DecidedOptions) {
     this.#options = options;
@@ -71,8 +77,28 @@ export class DecidedByDatabase implements Ownership {
     }
   }
 
+  /**
+   * The next resume of this capsule was admitted when it was acquired, if it begins within 5 s. `free` is called when its intent is about
+   * to be in the row, or when it is too late: the row is copied then as it is.
+   */
+  admitted(id: string, free: () => void): void {
+    const end = () => {
+      cancel();
+      if (this.#admitted.get(id) === end) this.#admitted.delete(id);
+      free();
+    };
+    const cancel = this.#options.clock.after(admittedMs, end);
+    this.#admitted.get(id)?.();
+    this.#admitted.set(id, end);
+  }
+
   /** Without an answer in 250 ms the resume goes on: the capsule is held here, whatever the database does. */
   async admitResume(row: Capsule): Promise<void> {
+    const admitted = this.#admitted.get(row.id);
+    if (admitted !== undefined) {
+      admitted();
+      return;
+    }
     const { sql, me, copies, resumeMs = defaultResumeMs } = this.#options;
     const intent = row.status === "paused" ? "resume" : "start";
     const ask = (copy: number) =>

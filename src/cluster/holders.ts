@@ -3,11 +3,15 @@
  * answered here, and none of this room is loaded.
  */
 
+import type { ReleasedCapsule } from "../http/released.ts";
+
 /** Where a capsule is, as far as this host can tell. */
 export type Holder =
   | { at: "here" }
   /** Another host of that name holds it. */
   | { at: "host"; host: string }
+  /** No host holds it. */
+  | { at: "released"; capsule: ReleasedCapsule }
   /** The team has no such capsule. */
   | { at: "nowhere" }
   /** The database is away, or the host has expired: 503 "unavailable". */

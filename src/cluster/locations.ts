@@ -4,11 +4,24 @@ import { capsuleNamePattern } from "../wire/defaults.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
+import { releasedCapsule } from "./released-capsules.ts";
 
 export interface LocationsOptions {
   sql: Postgres;
   membership: Pick<Membership, "me" | "alive" | "hosts">;
-  store: Pick<CapsuleStore, "get" | "idNamed">;
+  store: Pick<CapsuleStore, "get" | "idNamed" | "wasDestroyed">;
+  /** A capsule that this host acquires; undefined: it acquires none of that name. */
+  coming?: (team: string | undefined, key: string) => Promise<void> | undefined;
+  /** The database says that this host holds it, and it is not here. */
+  onDoubt?: (id: string) => void;
+}
+
+interface Found {
+  host: string | null;
+  id: string;
+  intent: string | null;
+  /** The row, where no host holds it. */
+  released: unknown;
 }
 
 const entriesMax = 100_000;
@@ -28,36 +41,52 @@ export class Locations implements Holders {
   }
 
   async find(team: string | undefined, key: string): Promise<Holder> {
-    const { sql, membership } = this.#options;
+    await this.#options.coming?.(team, key);
     if (this.#isHere(team, key)) return { at: "here" };
     // PostgreSQL refuses text with a NUL, which is no sign that it is away.
     if (!(isId(team, key) ? idPattern : namePattern).test(key)) return { at: "nowhere" };
+    const { sql } = this.#options;
     const entry = entryOf(team, key);
     const known = this.#known.get(entry);
     if (known !== undefined) {
       this.#note(entry, known);
       return this.#at(known);
     }
-    const column = isId(team, key) ? "id" : "name";
     // A database that is away is asked after the hosts, and before them otherwise: it may be back, or have gone.
     const isAskedFirst = sql.isAway;
     const found = isAskedFirst ? await this.#ask(team, key) : undefined;
     if (found !== undefined) return found;
     try {
-      const [row] = await sql.query<{ host: string | null }>(
-        `SELECT host FROM capsules WHERE ($1::text IS NULL OR team_id = $1) AND ${column} = $2`,
-        [team ?? null, key],
-        { what: "find a capsule", onceMs, allMs },
-      );
-      if (row === undefined) return { at: "nowhere" };
-      if (row.host === null) return { at: "unavailable" };
-      // Its row comes, or has just gone.
-      if (row.host === membership.me.name) return this.#isHere(team, key) ? { at: "here" } : { at: "nowhere" };
-      this.#note(entry, row.host);
-      return this.#at(row.host);
+      return await this.#look(team, key);
     } catch {
       return (isAskedFirst ? undefined : await this.#ask(team, key)) ?? { at: "unavailable" };
     }
+  }
+
+  async #look(team: string | undefined, key: string, isAgain = false): Promise<Holder> {
+    const { sql, membership } = this.#options;
+    const [row] = await sql.query<Found>(
+      `SELECT host, id, intent, CASE WHEN host IS NULL THEN to_jsonb(capsules) END AS released
+       FROM capsules WHERE ($1::text IS NULL OR team_id = $1) AND ${isId(team, key) ? "id" : "name"} = $2`,
+      [team ?? null, key],
+      { what: "find a capsule", onceMs, allMs },
+    );
+    if (row === undefined) return { at: "nowhere" };
+    if (row.host === null) return { at: "released", capsule: releasedCapsule(row.released) };
+    if (row.host === membership.me.name) return await this.#ofThisHost(team, key, row, isAgain);
+    this.#note(entryOf(team, key), row.host);
+    return this.#at(row.host);
+  }
+
+  /** Its row comes, or has just gone; anything else is settled, and no sign that there is no such capsule. */
+  async #ofThisHost(team: string | undefined, key: string, row: Found, isAgain: boolean): Promise<Holder> {
+    const { store, coming, onDoubt } = this.#options;
+    await coming?.(team, key);
+    if (this.#isHere(team, key)) return { at: "here" };
+    if (store.wasDestroyed(row.id) || row.intent === "create") return { at: "nowhere" };
+    if (!isAgain) return await this.#look(team, key, true); // it was released in this moment
+    onDoubt?.(row.id);
+    return { at: "unavailable" };
   }
 
   /** `ask`: asks all other hosts, and resolves with the one that holds the capsule. */

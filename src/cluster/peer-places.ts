@@ -7,9 +7,16 @@ export class PeerPlaces implements Places {
   readonly #holders: Pick<Holders, "find" | "forget" | "knows">;
   readonly #store: Pick<CapsuleStore, "get" | "idNamed">;
 
-  constructor(holders: Pick<Holders, "find" | "forget" | "knows">, store: Pick<CapsuleStore, "get" | "idNamed">) {
+  readonly #coming: NonNullable<Places["coming"]>;
+
+  constructor(
+    holders: Pick<Holders, "find" | "forget" | "knows">,
+    store: Pick<CapsuleStore, "get" | "idNamed">,
+    coming: Places["coming"] = () => undefined,
+  ) {
     this.#holders = holders;
     this.#store = store;
+    this.#coming = coming;
   }
 
   /** A capsule of another team is not here: a foreign id costs what an unknown one does. */
@@ -22,6 +29,10 @@ export class PeerPlaces implements Places {
 
   knows(team: string | undefined, key: string): boolean {
     return this.#holders.knows(team, key);
+  }
+
+  coming(team: string | undefined, key: string): Promise<void> | undefined {
+    return this.#coming(team, key);
   }
 
   find(team: string | undefined, key: string): Promise<Place> {

@@ -8,8 +8,10 @@ import type { Decisions } from "../capsules/decisions.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
+import type { Acquiring } from "./acquiring.ts";
 import type { Copies } from "./copies.ts";
 import type { DecidedByDatabase } from "./decided.ts";
+import { Refusal } from "./failures.ts";
 import type { Me } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
 
@@ -21,6 +23,7 @@ export interface SettlingOptions {
   captures: Pick<Captures, "complete">;
   decided: Pick<DecidedByDatabase, "creating" | "capturing">;
   copies: Pick<Copies, "mark">;
+  acquiring: Pick<Acquiring, "has" | "giveBack">;
   /** Ends a capsule that exists nowhere else any longer. */
   end: (row: Capsule) => Promise<void>;
   /** Ends the VM of a capsule, whose files stay. False: it has none. */
@@ -35,7 +38,7 @@ export interface SettlingOptions {
 export interface Findings {
   /** Capsules that were destroyed elsewhere, and are ended here. */
   destroyed: number;
-  /** Creates without a row here, and templates without files. */
+  /** Creates without a row here, templates without files, and capsules that were acquired and did not come here. */
   undone: number;
   renamed: number;
   /** Contradictions: rows of another host, or of none, and rows that this host has lost. An operator has to look. */
@@ -59,6 +62,8 @@ interface HeldThere {
   epoch: number;
   /** No status of it was copied yet. */
   isUntold: boolean | null;
+  /** Its checkpoint in the bucket is that of its last change. */
+  isWhole: boolean | null;
 }
 
 export class Settling {
@@ -206,7 +211,8 @@ export class Settling {
     let last = "";
     for (;;) {
       const rows = await sql.query<HeldThere>(
-        `SELECT id, epoch, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold" FROM capsules
+        `SELECT id, epoch, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold",
+           checkpoint_revision = revision AND status = 'paused' AS "isWhole" FROM capsules
          WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
          ORDER BY id LIMIT ${pageRows}`,
         [me.name, last, only ?? null],
@@ -218,14 +224,36 @@ export class Settling {
     }
   }
 
-  async #undoOne({ id, epoch, isUntold }: HeldThere, findings: Findings): Promise<void> {
-    const { sql, me, store, decided } = this.#options;
-    if (store.get(id) !== undefined || decided.creating.has(id)) return;
+  async #undoOne({ id, epoch, isUntold, isWhole }: HeldThere, findings: Findings): Promise<void> {
+    const { sql, me, store, decided, acquiring } = this.#options;
+    const isComing = () => store.get(id) !== undefined || decided.creating.has(id) || acquiring.has(id);
+    if (isComing()) return;
     if (store.wasDestroyed(id) || isUntold) {
       const undo = store.wasDestroyed(id) ? "delete_capsule" : "undo_create";
       await sql.call(undo, [id, epoch, me.name], what);
       findings.undone += 1;
+    } else if (isWhole === true) {
+      // Acquired by a life of this daemon that ended before the row was here, or by a statement without an answer.
+      if (await this.#giveBack(id, epoch, isComing)) findings.undone += 1;
     } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
+  }
+
+  /** False: it has changed since. */
+  async #giveBack(id: string, epoch: number, isComing: () => boolean): Promise<boolean> {
+    const { sql, me, acquiring } = this.#options;
+    const [found] = await sql.query<{ row: Record<string, unknown> }>(
+      "SELECT to_jsonb(c) AS row FROM capsules c WHERE id = $1 AND epoch = $2 AND host = $3",
+      [id, epoch, me.name],
+      what,
+    );
+    if (found === undefined || isComing()) return false;
+    return await acquiring.giveBack(id, found.row).then(
+      () => true,
+      (error: unknown) => {
+        if (!(error instanceof Refusal)) throw error;
+        return false;
+      },
+    );
   }
 
   /** Templates without files: of captures that failed here. A template that this database never knew stays: the database may be older. */

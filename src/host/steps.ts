@@ -47,6 +47,9 @@ export const clusterSteps = [
   "capture.decided",
   "key.decided",
   "status.copied",
+  // a released capsule: it is this host's, and then its files are here
+  "acquired",
+  "fetched",
 ] as const;
 
 export type StepName = (typeof steps)[number];

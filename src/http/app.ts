@@ -183,7 +183,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const placing = forwarding === undefined ? undefined : new Placing({ forwarding, turns });
   placing?.attachTo(app);
   app.setErrorHandler((error, request, reply) => {
-    const answer = (refusal: unknown) => sendError(currentRefusal(refusal, request, services.capsules), request, reply);
+    const answer = (refusal: unknown) => sendError(currentRefusal(refusal, request, services), request, reply);
     if (placing?.takes(error, request, reply, answer) !== true) answer(error);
   });
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));

@@ -7,6 +7,7 @@ import type { Socket } from "node:net";
 import type { Identity } from "../teams/teams.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { ChunkTurns } from "./access/chunk-turns.ts";
+import type { Need, ReleasedCapsule } from "./released.ts";
 
 /** The client of a request, as the host that it came to has found it. */
 export interface Caller {
@@ -42,6 +43,10 @@ export interface Exchange {
   team: string;
   /** Called before a lookup for a client without a key. Throws "quota_exceeded". */
   admitLookup: () => void;
+  /** The need of the request, where no host holds its capsule. Throws its refusal. Default: `held`. */
+  needOf?: (capsule: ReleasedCapsule) => Need | Promise<Need>;
+  /** A host holds that capsule by now. */
+  onHeld?: () => void;
   /** Called before the first byte of the answer: from then on nobody else may write to the response. */
   onAnswer: () => void;
 }
@@ -147,6 +152,7 @@ export interface Forwarding {
 export type Place =
   | { at: "here" }
   | { at: "host"; host: string }
+  | { at: "released"; capsule: ReleasedCapsule }
   | { at: "nowhere" }
   | { at: "unavailable"; host?: string };
 
@@ -157,6 +163,8 @@ export interface Places {
   knows(team: string | undefined, key: string): boolean;
   find(team: string | undefined, key: string): Promise<Place>;
   forget(team: string | undefined, key: string): void;
+  /** Resolves when a capsule that this host brings back is here, or is not. undefined: it brings back none of that name. */
+  coming?(team: string | undefined, key: string): Promise<void> | undefined;
 }
 
 export interface Link {

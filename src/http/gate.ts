@@ -14,8 +14,9 @@ import type { InFlightLimiter } from "./access/in-flight.ts";
 import { ownerOf, type TeamTurns } from "./access/team-turns.ts";
 import { goneWhile } from "./client-gone.ts";
 import { sendError } from "./errors.ts";
-import { type PassingOn, passOnByBody, passOnOf } from "./pass-on.ts";
+import { mayResume, type PassingOn, passOnByBody, passOnOf } from "./pass-on.ts";
 import type { PortHosts } from "./ports/port-hosts.ts";
+import { releasedOf } from "./released.ts";
 import type { App } from "./route.ts";
 import type { Services } from "./services.ts";
 
@@ -47,6 +48,7 @@ const hstsMaxAgeSec = 15_768_000; // half a year
 export function guardRoutes(app: App, gate: Gate): void {
   const { services, authentication, inFlight, cors, turns, hosts, hasTls } = gate;
   const paths = new KnownPaths();
+  const passingOn: PassingOn = { ...gate, released: services.released };
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
   const check: Check = (request, reply, done, admit) => {
@@ -67,7 +69,7 @@ export function guardRoutes(app: App, gate: Gate): void {
     }
     // The holder alone can check a signature.
     const isSigned = request.routeOptions.config.signed === true;
-    return (isSigned ? atHolder(gate, check, admitKey) : withKey)(request, reply, done);
+    return (isSigned ? atHolder(passingOn, check, admitKey) : withKey)(request, reply, done);
   };
   const withKey: Admit = (request, reply, done) => {
     const learned = needsKey(request) ? authentication.learn(request) : undefined;
@@ -90,14 +92,34 @@ export function guardRoutes(app: App, gate: Gate): void {
       authentication.admitAnonymous(request);
     }
     if (request.is404) return answerUnrouted(request, reply, paths);
-    return config.action === undefined ? undefined : atHolder(gate, check, admitCapsule)(request, reply, done);
+    return config.action === undefined ? undefined : atHolder(passingOn, check, admitNamed)(request, reply, done);
   };
-  const admitCapsule: Admit = (request, reply, done) => {
+  const admitCapsule = capsuleAdmission(gate);
+  /** The capsule may have come here since its name was looked for. */
+  const admitNamed: Admit = (...asked) => {
+    if (passingOn.forwarding !== undefined) nameById(asked[0], services.capsules);
+    return admitCapsule(...asked);
+  };
+  app.addHook("onRequest", (request, reply, done) => {
+    addCommonHeaders(request, reply, hasTls);
+    cors.addHeaders(request, reply);
+    check(request, reply, done, admit);
+  });
+  if (gate.forwarding !== undefined) passOnByBody(app, passingOn);
+}
+
+/** Requests whose capsule was here when they were let in. */
+const permitted = new WeakSet<FastifyRequest>();
+
+/** The capsule of the request is here, or answers by its row. */
+function capsuleAdmission({ services, authentication, turns }: Gate): Admit {
+  return (request, reply, done) => {
     authentication.useTicket(request);
     const { config } = request.routeOptions;
     const { id } = request.params as { id: string };
-    const mayResume = !(config.mayDeclineResume && (request.query as { resume?: unknown }).resume === "false");
-    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action!, mayResume);
+    if (releasedOf(request) !== undefined) return undefined;
+    const untilResumed = services.capsules.admit(request.identity.teamId, id, config.action!, mayResume(request));
+    if (services.released !== undefined) permitted.add(request);
     if (untilResumed === undefined) return undefined;
     return () =>
       goneWhile(request, reply, untilResumed)
@@ -107,12 +129,6 @@ export function guardRoutes(app: App, gate: Gate): void {
           (refusal) => turns.enter(ownerOf(request), reply.raw, () => done(refusal)),
         );
   };
-  app.addHook("onRequest", (request, reply, done) => {
-    addCommonHeaders(request, reply, hasTls);
-    cors.addHeaders(request, reply);
-    check(request, reply, done, admit);
-  });
-  if (gate.forwarding !== undefined) passOnByBody(app, gate);
 }
 
 /** These checks on a capsule that this host holds, or that none does; otherwise the request is passed on. */
@@ -181,11 +197,25 @@ function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: 
  * The error to send to a client whose request failed with `thrown`. A guest that goes away fails its requests with one of
  * several errors; each is replaced by the refusal that the same request would get now, if it would get one.
  */
-export function currentRefusal(thrown: unknown, request: FastifyRequest, capsules: Services["capsules"]): unknown {
+export function currentRefusal(
+  thrown: unknown,
+  request: FastifyRequest,
+  { capsules, released }: Pick<Services, "capsules" | "released">,
+): unknown {
   const { action } = request.routeOptions.config;
-  if (action === undefined) return thrown;
+  if (action === undefined || releasedOf(request) !== undefined) return thrown;
   const [{ teamId } = { teamId: "" }, { id }] = [request.identity, request.params as { id: string }];
+  if (released !== undefined && permitted.has(request) && isMissing(thrown) && released.hasLeft(id)) return left(id);
   return refusalNow(thrown, { teamId, id, action }, capsules);
+}
+
+function isMissing(thrown: unknown): boolean {
+  return thrown instanceof CapsuleError && thrown.code === "not_found";
+}
+
+function left(id: string): CapsuleError {
+  const message = `capsule ${id} was released by its host at this moment; repeat the request`;
+  return new CapsuleError("unavailable", message, { retryAfterSec: 1 });
 }
 
 /** As `currentRefusal`, of a request that acts on the capsule. */

@@ -4,11 +4,13 @@
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
+import type { Action } from "../wire/requirements.ts";
 import type { Authentication } from "./access/authentication.ts";
 import { leaveOut, takeIn } from "./audit-trail.ts";
 import type { Caller, Forwarding } from "./forwarding.ts";
 import { hostOf } from "./origin.ts";
 import type { Upgrade } from "./ports/port-visit.ts";
+import { answerFromRow, isOfRow, type Need, type ReleasedCapsule, type ReleasedCapsules } from "./released.ts";
 import type { App } from "./route.ts";
 
 /** A name of DNS, and a port. */
@@ -20,7 +22,9 @@ export type Upgrades = WeakMap<object, Upgrade>;
 export interface PassingOn {
   forwarding: Forwarding | undefined;
   upgrades: Upgrades;
-  authentication: Pick<Authentication, "hasSharedTicket" | "admitAnonymous">;
+  authentication: Pick<Authentication, "hasSharedTicket" | "admitAnonymous" | "requireSigned">;
+  /** undefined: each capsule has a holder. */
+  released?: Pick<ReleasedCapsules, "needOf"> | undefined;
 }
 
 interface Concerned {
@@ -38,8 +42,9 @@ export function passOnOf(
   request: FastifyRequest,
   reply: FastifyReply,
   { key, body }: Concerned,
-  { forwarding, upgrades, authentication, goOn }: PassingOn & { goOn: (refusal?: Error) => void },
+  { goOn, ...passingOn }: PassingOn & { goOn: (refusal?: Error) => void },
 ): (() => void) | undefined {
+  const { forwarding, upgrades, authentication } = passingOn;
   if (forwarding === undefined) return undefined;
   const identity = request.identity as typeof request.identity | undefined;
   const passOn = forwarding.elsewhere(request.raw, identity?.teamId, key);
@@ -56,6 +61,8 @@ export function passOnOf(
     },
     team: identity?.teamId ?? key,
     admitLookup: () => authentication.admitAnonymous(request),
+    needOf: (capsule: ReleasedCapsule) => needOf(request, capsule, passingOn),
+    onHeld: () => answerFromRow(request, undefined),
     onAnswer: () => answerElsewhere(request, reply),
   };
   leaveOut(request); // the holder's audit log has the entry
@@ -68,6 +75,30 @@ export function passOnOf(
       if (!isAnswered) answerHere();
     }, answerHere);
   };
+}
+
+/** Throws the refusal of the capsule's row, in the order of a holder's checks. */
+function needOf(
+  request: FastifyRequest,
+  capsule: ReleasedCapsule,
+  { authentication, released }: Pick<PassingOn, "authentication" | "released">,
+): Need {
+  const { action, capsuleField, signed } = request.routeOptions.config;
+  answerFromRow(request, capsule);
+  if (action !== undefined) (request.params as { id: string }).id = capsule.id; // it was named
+  if (signed === true) authentication.requireSigned(request, capsule);
+  const need = released?.needOf(capsule, action ?? actionOfBody(capsuleField), mayResume(request)) ?? "held";
+  return isOfRow(request, capsule) ? "row" : need;
+}
+
+/** A body names the capsule that is captured, and no other one. */
+function actionOfBody(capsuleField: string | undefined): Action {
+  return capsuleField === undefined ? "read" : "snapshot";
+}
+
+/** Whether the request may resume its capsule. */
+export function mayResume({ routeOptions, query }: FastifyRequest): boolean {
+  return !(routeOptions.config.mayDeclineResume && (query as { resume?: unknown }).resume === "false");
 }
 
 const answeredElsewhere = new WeakSet<FastifyRequest>();

@@ -37,6 +37,8 @@ declare module "fastify" {
     open?: true;
     /** The action on the capsule `:id`, which is checked before the body is read. */
     action?: Action;
+    /** The row of a capsule that no host holds is all that it needs; see released.ts. */
+    ofRow?: true;
     /** The field of the JSON body that names the capsule, where the path does not. */
     capsuleField?: string;
     /** With the query parameter `resume=false` it resumes nothing (docs/adr/0095). */

@@ -5,6 +5,7 @@ import type { Idempotency } from "../teams/idempotency.ts";
 import type { KeyView, Requester, Teams } from "../teams/teams.ts";
 import type { Templates, TemplateView } from "../templates/templates.ts";
 import type { ServiceState } from "../wire/health.ts";
+import type { ReleasedCapsules } from "./released.ts";
 
 /** The methods of `T` with these names, whose results may come later. */
 type Later<T, Names extends keyof T> = {
@@ -112,4 +113,6 @@ export interface Services {
   };
   /** undefined: there are no other hosts. */
   sharedEvents?: SharedEvents;
+  /** undefined: a host holds each capsule. */
+  released?: ReleasedCapsules | undefined;
 }

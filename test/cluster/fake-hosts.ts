@@ -1,6 +1,7 @@
 /** Hosts of a cluster without VMs: the real service, cluster and HTTP server, on fake machines and a real PostgreSQL. */
 import { hash } from "node:crypto";
 import pino from "pino";
+import type { ReleasedFiles } from "../../src/cluster/acquiring.ts";
 import type { Freshness } from "../../src/cluster/catalog.ts";
 import { Cluster } from "../../src/cluster/cluster.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
@@ -63,6 +64,8 @@ export interface HostOptions {
   epoch?: number;
   limits?: Partial<Limits>;
   hostLostSec?: number;
+  /** The files of released capsules. Default: the cluster has no bucket. */
+  files?: ReleasedFiles;
 }
 
 /** A busy machine decides nothing by its time. */
@@ -111,7 +114,7 @@ export async function hostOfCluster(
     },
   });
   const part = joined!;
-  await startCluster(part, service);
+  await startCluster(part, service, options.files);
   await service.recover();
   part.recovered();
   const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });

@@ -36,6 +36,7 @@ export interface AuthenticationOptions {
   unheardKeys: UnheardKeys | undefined;
 }
 
+const badUrl = "this URL is not valid, was changed, or has expired; ask for another one";
 const missingKey = "the key in X-API-Key, or in Authorization: Bearer, is missing or not valid";
 
 /** X-API-Key counts where both headers are sent. Another scheme of Authorization, a proxy's for example, is no key. */
@@ -225,8 +226,14 @@ export class Authentication {
     } catch (error) {
       unknown = error;
     }
-    const refusal = this.refusal(request, "this URL is not valid, was changed, or has expired; ask for another one");
+    const refusal = this.refusal(request, badUrl);
     throw refusal.code === "quota_exceeded" ? refusal : (unknown ?? refusal);
+  }
+
+  /** For a capsule that no host holds, whose holder checks again. Throws as `identify` for an URL that this secret has not signed. */
+  requireSigned(request: FastifyRequest, { urlSecret }: { urlSecret: Uint8Array | null }): void {
+    if (this.#forwarding?.callerOf(request.raw)?.identity !== undefined) return;
+    if (this.#signedUrls.holder(request, { secret: urlSecret }) === undefined) throw this.refusal(request, badUrl);
   }
 
   /** A ticket ends with the key that requested it. */

@@ -44,19 +44,22 @@ export class SignedUrls {
     return `/v1/capsules/${capsuleId}/files/signed?${query}`;
   }
 
-  /** The holder of the key that made the URL; undefined: it is not valid, or no more. Throws CapsuleError("not_found"). */
-  holder({ method, params, query }: FastifyRequest): Identity | undefined {
+  /**
+   * The holder of the key that made the URL; undefined: it is not valid, or no more. `secret`: the capsule's, where this host does not hold
+   * it. Throws CapsuleError("not_found").
+   */
+  holder({ method, params, query }: FastifyRequest, given?: { secret: Uint8Array | null }): Identity | undefined {
     const { id: capsuleId } = params as { id: string };
     const { path, expires, key, signature, ...added } = query as Record<string, unknown>;
     if (Object.keys(added).length > 0) return undefined;
-    const secret = this.#capsules.urlSecrets.known(capsuleId);
+    const secret = given === undefined ? this.#capsules.urlSecrets.known(capsuleId) : given.secret;
     if (secret === null || typeof path !== "string" || typeof key !== "string") return undefined;
     if (typeof expires !== "string" || !expiresPattern.test(expires)) return undefined;
     if (typeof signature !== "string" || !signaturePattern.test(signature)) return undefined;
     const expiresAt = Number(expires);
     const grant = { method: method as UrlMethod, capsuleId, path, expiresAt, keyId: key };
-    const given = Buffer.from(signature, "base64url");
-    const isSigned = timingSafeEqual(given, signatureOf(grant, secret)) && given.toString("base64url") === signature;
+    const sent = Buffer.from(signature, "base64url");
+    const isSigned = timingSafeEqual(sent, signatureOf(grant, secret)) && sent.toString("base64url") === signature;
     return isSigned && this.#teams.now() < expiresAt ? this.#teams.holderOf(key) : undefined;
   }
 }

@@ -14,18 +14,23 @@ import type {
   LinksOfAllHosts,
   PassOn,
   PeerCaller,
+  Place,
   Placements,
   Places,
   TicketsOfAllHosts,
 } from "../forwarding.ts";
+import type { ReleasedCapsule, ReleasedCapsules } from "../released.ts";
 import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
 import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
 import { PendingRequests } from "./pending-requests.ts";
+import { ReleasedRequests } from "./released-requests.ts";
 
 /** An upgrade of a host's program takes about 1 s, in which its port refuses. */
 const retryMs = 5_000;
 const retryEveryMs = 100;
+/** Lookups of one request: what holds its capsule may change between a lookup and its answer. */
+const looksMax = 4;
 /** A lookup may be a statement, and its client may have no key. */
 const keylessLookupsMax = 64;
 
@@ -44,6 +49,8 @@ export interface ForwarderOptions {
   placements?: Placements;
   tickets?: TicketsOfAllHosts;
   signInLinks?: LinksOfAllHosts;
+  /** undefined: each capsule has a holder. */
+  released?: ReleasedCapsules | undefined;
 }
 
 export class Forwarder implements Forwarding {
@@ -57,6 +64,7 @@ export class Forwarder implements Forwarding {
   readonly #links: Links;
   readonly #placements: Placements | undefined;
   readonly #pending: PendingRequests;
+  readonly #released: ReleasedRequests | undefined;
   readonly #closing = new AbortController();
   #parts: ForwardingParts | undefined;
   #keylessLookups = 0;
@@ -65,12 +73,13 @@ export class Forwarder implements Forwarding {
   /** Requests by how their passing on has ended; `given_up`: another host may have carried it out. */
   readonly counts = { answered: 0, given_up: 0, unavailable: 0 };
 
-  constructor({ places, links, placements, tickets, signInLinks }: ForwarderOptions) {
+  constructor({ places, links, placements, tickets, signInLinks, released }: ForwarderOptions) {
     this.tickets = tickets;
     this.signInLinks = signInLinks;
     this.#placements = placements;
     this.#places = places;
-    this.peers = new PeerRequests(places);
+    this.peers = new PeerRequests(places, released);
+    this.#released = released === undefined ? undefined : new ReleasedRequests(released, links);
     this.questions = new HolderQuestions(links);
     this.#links = links;
     this.#pending = new PendingRequests(links);
@@ -103,8 +112,22 @@ export class Forwarder implements Forwarding {
       if (caller !== undefined) this.peers.accept(request);
       return undefined;
     }
-    if (caller !== undefined) return this.peers.misdirected(caller.requestId);
+    if (caller !== undefined) return this.#whenHere(request, caller, { team, key });
     return (exchange) => this.#counted(this.#passOn(exchange, team, key));
+  }
+
+  /** The other host may have heard of a capsule before it is whole here. */
+  #whenHere(
+    request: IncomingMessage,
+    { requestId }: PeerCaller,
+    { team, key }: { team: string | undefined; key: string },
+  ): PassOn {
+    return async (exchange) => {
+      await this.#places.coming?.(team, key);
+      if (!this.#places.isHere(team, key)) return await this.peers.misdirected(requestId)(exchange);
+      this.peers.accept(request);
+      return false;
+    };
   }
 
   placementsFor(request: IncomingMessage): Placements | undefined {
@@ -133,8 +156,13 @@ export class Forwarder implements Forwarding {
 
   async #passOn(exchange: Exchange, team: string | undefined, key: string): Promise<boolean> {
     const untilMs = performance.now() + retryMs;
-    for (let isAgain = false; ; isAgain = true) {
-      const place = await this.#find(team, key, exchange);
+    for (let misdirected = 0, looks = 1; ; looks++) {
+      const found = await this.#find(team, key, exchange);
+      const place = found.at === "released" ? await this.#taken(found.capsule, exchange) : found;
+      if (place === undefined) {
+        if (looks >= looksMax) throw unavailable();
+        continue;
+      }
       if (place.at === "here" || place.at === "nowhere") return false;
       const named = team === undefined ? undefined : place.host; // hosts have no names for clients without a key
       const { host } = place;
@@ -144,8 +172,19 @@ export class Forwarder implements Forwarding {
       const outcome = await this.#attempts(exchange, { host, named, team, untilMs });
       if (outcome !== "misdirected") return this.#end(outcome, exchange, named);
       this.#places.forget(team, key);
-      if (isAgain) throw unavailable(named);
+      if (++misdirected > 1) throw unavailable(named);
     }
+  }
+
+  /** Where a capsule is that no host has held. undefined: it is to be looked for again. Rejects with its refusal. */
+  async #taken(capsule: ReleasedCapsule, exchange: Exchange): Promise<Exclude<Place, { at: "released" }> | undefined> {
+    const need = (await exchange.needOf?.(capsule)) ?? "held";
+    if (need === "row") return { at: "here" };
+    if (this.#released === undefined) throw unavailable();
+    const taken = await this.#released.take(capsule, need);
+    exchange.onHeld?.();
+    if (taken === "elsewhere") return undefined;
+    return taken.host === null ? { at: "here" } : { at: "host", host: taken.host };
   }
 
   #end(outcome: "answered" | "lost", exchange: Exchange, host: string | undefined): true {

@@ -3,6 +3,7 @@
  * the holder reads them as it does a client's: a connection that the client closes is closed between the hosts as well.
  */
 import { bodyOf } from "../ports/port-heads.ts";
+import { acquireHeader } from "./acquire-questions.ts";
 import { callerHeader } from "./caller-header.ts";
 import { questionHeader } from "./holder-questions.ts";
 
@@ -13,7 +14,7 @@ interface RequestHead {
 }
 
 /** Headers that one host writes for another: a client's are not passed on. */
-const betweenHosts: ReadonlySet<string> = new Set([callerHeader, questionHeader]);
+const betweenHosts: ReadonlySet<string> = new Set([acquireHeader, callerHeader, questionHeader]);
 const ofBody: ReadonlySet<string> = new Set(["content-length", "transfer-encoding", "expect"]);
 
 /** As `rawHeaders`. */

@@ -6,7 +6,9 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { ForwardingParts, PassOn, PeerCaller, Places } from "../forwarding.ts";
 import { announcesBody } from "../json-body.ts";
+import type { ReleasedCapsules } from "../released.ts";
 import { closeSlowReaders } from "../slow-readers.ts";
+import { AcquireAnswers } from "./acquire-questions.ts";
 import { callerHeader, decodeCaller, takeCallerHeader } from "./caller-header.ts";
 import { answerQuestion } from "./holder-questions.ts";
 
@@ -24,10 +26,12 @@ export class PeerRequests {
   /** Servers of peer ports. */
   readonly #served: Server[] = [];
   readonly #places: Pick<Places, "isHere">;
+  readonly #acquires: AcquireAnswers;
   #parts: ForwardingParts | undefined;
 
-  constructor(places: Pick<Places, "isHere">) {
+  constructor(places: Pick<Places, "isHere">, released?: Pick<ReleasedCapsules, "acquire">) {
     this.#places = places;
+    this.#acquires = new AcquireAnswers(released);
   }
 
   attachTo(parts: ForwardingParts): void {
@@ -68,6 +72,7 @@ export class PeerRequests {
         // A request that is passed on names its client, and has that client's headers.
         const isPassedOn = request.headers[callerHeader] !== undefined;
         if (!isPassedOn && answerQuestion(request, response, this.#places)) return;
+        if (!isPassedOn && this.#acquires.answer(request, response)) return;
         if (enter(request, response)) server.emit(event, request, response);
         else refuse(response);
       });

@@ -47,9 +47,16 @@ export class PortDoor {
     this.#authentication = authentication;
   }
 
-  /** Throws "unauthorized", "not_found" for the key of another team, "quota_exceeded". */
-  open(address: PortAddress, credentials: Credentials, caller: Caller): Grant {
-    const access = this.#capsules.portAccess(address.id);
+  /**
+   * `access`: where this host does not hold the capsule. Throws "unauthorized", "not_found" for the key of another team,
+   * "quota_exceeded".
+   */
+  open(
+    address: PortAddress,
+    credentials: Credentials,
+    caller: Caller,
+    access = this.#capsules.portAccess(address.id),
+  ): Grant {
     const holders = credentials.keys.map((key) => this.#teams.authenticate(key)).filter((each) => each !== undefined);
     const identity = holders.find(({ teamId }) => teamId === access?.teamId);
     for (const each of identity === undefined ? holders.slice(0, 1) : [identity]) {

@@ -19,21 +19,23 @@ import { refusalNow } from "../gate.ts";
 import { announcesBody } from "../json-body.ts";
 import { describeError } from "../log.ts";
 import type { RefusedBodies } from "../refused-bodies.ts";
+import type { Need, ReleasedCapsule } from "../released.ts";
 import { newRequestId } from "../request-id.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { clientAddress } from "./client-address.ts";
 import { GuestExchange } from "./guest-exchange.ts";
 import { type Grant, PortDoor } from "./port-access.ts";
+import { credentialsOf } from "./port-credentials.ts";
 import { sendPortError } from "./port-errors.ts";
-import type { PortHosts } from "./port-hosts.ts";
+import type { PortAddress, PortHosts } from "./port-hosts.ts";
 import type { PortReports } from "./port-reports.ts";
 import { PortVisit, type Upgrade } from "./port-visit.ts";
 import { redirectHeaders } from "./token-redirect.ts";
 import { Wakes } from "./wakes.ts";
 
 export interface PortProxyOptions {
-  services: Pick<Services, "capsules" | "teams">;
+  services: Pick<Services, "capsules" | "teams" | "released">;
   hosts: PortHosts;
   /** Scheme and port of the URLs, where a proxy in front decides them. */
   outside: { scheme: "http" | "https"; port: number | undefined } | undefined;
@@ -109,7 +111,7 @@ export class PortProxy {
     const enter = () => this.#begin(new PortVisit({ request, response, upgrade }, { ...destination, ip, remote }));
     const passOn = forwarding?.elsewhere(request, undefined, destination.address.id);
     if (passOn === undefined) enter();
-    else this.#passOn(passOn, { request, response, upgrade }, { ip, remote, id: destination.address.id }, enter);
+    else this.#passOn(passOn, { request, response, upgrade }, { ...destination, ip, remote }, enter);
     return true;
   }
 
@@ -117,22 +119,45 @@ export class PortProxy {
   #passOn(
     passOn: PassOn,
     { request, response, upgrade }: Pick<PortVisit, "request" | "response" | "upgrade">,
-    { ip, remote, id }: { ip: string; remote: string; id: string },
+    client: { address: PortAddress; path: string; ip: string; remote: string },
     enter: () => void,
   ): void {
+    const { ip, remote, address } = client;
     const caller = { identity: undefined, address: ip, remote, requestId: newRequestId() };
+    const cleanups = new DisposableStack();
+    const needOf = (capsule: ReleasedCapsule) => this.#needOf(capsule, request, client, cleanups);
     const owner = turnOwner(undefined, ip);
     this.#options.turns.enter(owner, response, () => {
       const admitLookup = () => this.#options.authentication.admitAnonymous({ ip });
-      passOn({ request, response, upgrade, caller, team: id, admitLookup, onAnswer: () => {} }).then(
-        (isAnswered) => {
-          if (!isAnswered && !response.closed) enter();
-        },
-        (refusal: unknown) => {
-          if (!response.closed) sendPortError(toCapsuleError(refusal), request, response);
-        },
-      );
+      const exchange = { request, response, upgrade, caller, team: address.id, admitLookup, needOf };
+      passOn({ ...exchange, onAnswer: () => {} })
+        .then(
+          (isAnswered) => {
+            if (!isAnswered && !response.closed) enter();
+          },
+          (refusal: unknown) => {
+            if (!response.closed) sendPortError(toCapsuleError(refusal), request, response);
+          },
+        )
+        .finally(() => cleanups.dispose());
     });
+  }
+
+  /** No host acquires a capsule for a client that its port would refuse. */
+  async #needOf(
+    capsule: ReleasedCapsule,
+    request: IncomingMessage,
+    { address, path, ip }: { address: PortAddress; path: string; ip: string },
+    cleanups: DisposableStack,
+  ): Promise<Need> {
+    const { services, authentication, connections } = this.#options;
+    const credentials = credentialsOf({ path, headers: request.rawHeaders });
+    await authentication.learnKeys([...credentials.keys, ...credentials.authorizationKeys], { ip });
+    const authenticated = ({ teamId }: { teamId: string }) => connections.authenticated(request, teamId);
+    const grant = this.#door.open(address, credentials, { ip, authenticated }, capsule.portAccess);
+    const need = services.released?.needOf(capsule, "ports", true) ?? "held";
+    if (need === "wake") cleanups.defer(this.#wakes.begin(address.id, grant, false));
+    return need;
   }
 
   #keep({ socket }: Upgrade): void {

@@ -21,6 +21,7 @@ import { conditionsOf, cursorOf, placeOf } from "../capsule-query.ts";
 import { onClosed, requestSignal } from "../client-gone.ts";
 import { keptAnswer } from "../idempotency.ts";
 import { JsonListing } from "../large-answer.ts";
+import { releasedOf } from "../released.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 
@@ -138,7 +139,7 @@ function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, a
   app.get(
     "/capsules/:id",
     {
-      config: { action: "read" },
+      config: { action: "read", ofRow: true },
       schema: {
         operationId: "getCapsule",
         summary: "Get a capsule, now or when it reaches a status",
@@ -149,6 +150,11 @@ function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, a
     },
     (request, reply) => {
       const { identity, params, query } = request;
+      const released = releasedOf(request);
+      if (released !== undefined) {
+        reply.send(bodies.of(released.view));
+        return;
+      }
       if (query.wait === undefined) {
         reply.send(bodies.of(capsules.get(identity.teamId, params.id)));
         return;
@@ -210,11 +216,11 @@ const changes = {
   start: "Start a stopped capsule, or one in error that has its disk, from its disk",
 };
 
-function changeRoutes(app: App, { services: { capsules }, bodies }: RouteContext): void {
+function changeRoutes(app: App, { services: { capsules, released }, bodies }: RouteContext): void {
   app.delete(
     "/capsules/:id",
     {
-      config: { action: "destroy", audit: { action: "capsule.destroy", durable: true } },
+      config: { action: "destroy", ofRow: true, audit: { action: "capsule.destroy", durable: true } },
       schema: {
         operationId: "destroyCapsule",
         summary: "Destroy a capsule",
@@ -222,8 +228,11 @@ function changeRoutes(app: App, { services: { capsules }, bodies }: RouteContext
         response: { 204: Type.Null() },
       },
     },
-    async ({ identity, params }, reply) => {
-      await capsules.destroy(identity.teamId, params.id);
+    async (request, reply) => {
+      const { identity, params } = request;
+      const ofRow = releasedOf(request);
+      if (ofRow === undefined) await capsules.destroy(identity.teamId, params.id);
+      else await released?.destroy(ofRow);
       return reply.code(204).send(null);
     },
   );

@@ -279,7 +279,7 @@ export class Commands {
       const place = entry.places.isHere(team, id) ? { at: "here" as const } : await locations.find(team, id);
       if (place.at === "here") return await work(entry);
       if (place.at === "nowhere") throw new CapsuleError("not_found", `there is no capsule ${id}`);
-      if (place.at === "unavailable" || locations.peer(place.host) === undefined) break;
+      if (place.at !== "host" || locations.peer(place.host) === undefined) break;
       const answer = await this.#world.askPeer<T | symbol>(entry, place.host, async (holder) =>
         holder.places.isHere(team, id) ? await work(holder) : wrongHost,
       );

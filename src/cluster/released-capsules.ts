@@ -1,0 +1,92 @@
+/** Requests on capsules that no host holds: what their rows answer, where they are placed, and how they are acquired and destroyed. */
+import { allow } from "../capsules/lifecycle.ts";
+import { portAccessOf } from "../capsules/networks.ts";
+import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import { viewOf } from "../capsules/view.ts";
+import type { Need, ReleasedCapsule, ReleasedCapsules } from "../http/released.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { type Action, cannot, requires } from "../wire/requirements.ts";
+import type { Acquiring } from "./acquiring.ts";
+import { Refusal } from "./failures.ts";
+import type { Membership } from "./membership.ts";
+import type { Postgres } from "./postgres.ts";
+import { decodeReleased, type Released } from "./released.ts";
+
+export interface ReleasedPlacesOptions {
+  sql: Postgres;
+  membership: Pick<Membership, "me" | "hosts">;
+  acquiring: Pick<Acquiring, "acquire">;
+  store: Pick<CapsuleStore, "get" | "wasDestroyed">;
+}
+
+/** The capsule of a row that names no host. Throws "agent_error" where it is not one that a release has written. */
+export function releasedCapsule(row: unknown): ReleasedCapsule {
+  return capsuleOf(decodeReleased(row));
+}
+
+function capsuleOf({ row, kept, epoch, lastHost }: Released): ReleasedCapsule {
+  return {
+    ...{ id: row.id, teamId: row.teamId, epoch, lastHost, row, urlSecret: kept.url_secret },
+    view: { ...viewOf(row, undefined), host: null },
+    portAccess: portAccessOf({ ...row, secret: kept.port_secret }),
+  };
+}
+
+export class ReleasedByDatabase implements ReleasedCapsules {
+  readonly #options: ReleasedPlacesOptions;
+
+  constructor(options: ReleasedPlacesOptions) {
+    this.#options = options;
+  }
+
+  needOf({ row }: ReleasedCapsule, action: Action, mayResume: boolean): Need {
+    const isWoken = requires[action] === "resumable" && row.autoResume !== 0 && mayResume && row.status === "paused";
+    if (isWoken) {
+      requireTemplate(row, { action: "resume" });
+      return "wake";
+    }
+    allow(action, row.id, row.status, row.intent);
+    if (action !== "resume" && action !== "start") return "held";
+    requireTemplate(row, {});
+    return "resume";
+  }
+
+  /** The last one may have the files still; the emptiest of the others next to this one. */
+  hostsFor({ lastHost }: ReleasedCapsule): (string | null)[] {
+    const { membership } = this.#options;
+    const own = membership.me.name;
+    const up = membership.hosts().filter(({ isExpired, state }) => !isExpired && state === "up");
+    const freeMb = new Map(up.map(({ name, load }) => [name, typeof load.free_mb === "number" ? load.free_mb : 0]));
+    const byRoom = [...freeMb.keys()].sort((a, b) => freeMb.get(b)! - freeMb.get(a)!);
+    const first = [lastHost, own].filter((name) => name !== null && freeMb.has(name)) as string[];
+    return [...new Set([...first, ...byRoom])].map((name) => (name === own ? null : name));
+  }
+
+  acquire(of: { id: string; need: Need; onBegin?: () => void }): Promise<boolean> {
+    return this.#options.acquiring.acquire(of);
+  }
+
+  hasLeft(id: string): boolean {
+    const { store } = this.#options;
+    return store.get(id) === undefined && !store.wasDestroyed(id);
+  }
+
+  async destroy({ id, epoch }: ReleasedCapsule): Promise<void> {
+    try {
+      await this.#options.sql.call("delete_capsule", [id, epoch, null], { what: `destroy capsule ${id}` });
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      if (error.raised === "CP003") throw new CapsuleError("not_found", `there is no capsule ${id}`);
+      if (error.raised !== "CP008") throw error;
+      const message = `cannot destroy capsule ${id}: a host is bringing it back at this moment`;
+      throw new CapsuleError("unavailable", message, { cause: error, retryAfterSec: 1 });
+    }
+  }
+}
+
+/** As its holder says it; `details`: of a resume that the service begins by itself. */
+function requireTemplate({ id, blockedBy }: Pick<Capsule, "id" | "blockedBy">, details: Record<string, unknown>): void {
+  if (blockedBy === null) return;
+  const message = `${cannot("resume", id)}: its template ${blockedBy} was deleted`;
+  throw new CapsuleError("conflict", message, { details: { template: blockedBy, ...details } });
+}

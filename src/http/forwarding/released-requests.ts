@@ -1,0 +1,118 @@
+/**
+ * Requests on capsules that no host holds: one host after the other is asked to acquire the capsule, this one among them, and the request
+ * goes to the one that has. Requests for one capsule wait for the same acquire.
+ */
+import { resumeWaitersMax } from "../../wire/capsule.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import type { Links } from "../forwarding.ts";
+import type { Need, ReleasedCapsule, ReleasedCapsules } from "../released.ts";
+import { type AcquireTimes, askToAcquire } from "./acquire-questions.ts";
+
+/** Hosts that are asked for one capsule. */
+const askedMax = 32;
+/** Capsules that are waited for at once, and those of one team. */
+const [placedMax, teamPlacedMax] = [256, 64];
+
+/** Null: this host. `elsewhere`: the database knows where. */
+export type Taken = { host: string | null } | "elsewhere";
+
+interface Placing {
+  teamId: string;
+  /** Requests that wait. */
+  count: number;
+  taken: Promise<Taken>;
+}
+
+export class ReleasedRequests {
+  readonly #released: ReleasedCapsules;
+  readonly #links: Pick<Links, "take" | "isUp">;
+  readonly #times: AcquireTimes;
+  readonly #placings = new Map<string, Placing>();
+
+  constructor(released: ReleasedCapsules, links: Pick<Links, "take" | "isUp">, times: AcquireTimes = {}) {
+    this.#released = released;
+    this.#links = links;
+    this.#times = times;
+  }
+
+  /** Resolves with the host that holds the capsule by now. Rejects with its refusal; then nothing was begun. */
+  async take(capsule: ReleasedCapsule, need: Need): Promise<Taken> {
+    const key = `${need} ${capsule.id}`;
+    const placing = this.#placings.get(key) ?? this.#begin(key, capsule, need);
+    if (placing.count >= resumeWaitersMax)
+      throw tooMany(`${placing.count} requests wait for capsule ${capsule.id}, as many as may`, resumeWaitersMax);
+    placing.count++;
+    try {
+      return await placing.taken;
+    } catch (error) {
+      throw need === "wake" ? ofResume(error) : error;
+    } finally {
+      placing.count--;
+    }
+  }
+
+  #begin(key: string, capsule: ReleasedCapsule, need: Need): Placing {
+    const { teamId } = capsule;
+    const ofTeam = [...this.#placings.values()].filter((each) => each.teamId === teamId).length;
+    if (ofTeam >= teamPlacedMax || this.#placings.size >= placedMax)
+      throw tooMany(`${ofTeam} capsules of the team are being brought back, as many as may now`, teamPlacedMax);
+    const taken = this.#ask(capsule, need).finally(() => this.#placings.delete(key));
+    const placing = { teamId, count: 0, taken };
+    this.#placings.set(key, placing);
+    taken.catch(() => {}); // every request may have gone
+    return placing;
+  }
+
+  /** A host that cannot run it, or has no room, leaves it to the next one; a refusal of the cluster's is that of all. */
+  async #ask(capsule: ReleasedCapsule, need: Need): Promise<Taken> {
+    let refused: unknown;
+    for (const host of this.#released.hostsFor(capsule).slice(0, askedMax)) {
+      try {
+        const taken = await this.#askOne(host, capsule, need);
+        if (taken !== undefined) return taken;
+        refused = passing(refused, unreached(capsule.id, host));
+      } catch (error) {
+        if (!isOfHost(error)) throw error;
+        refused = passing(refused, error);
+      }
+    }
+    throw refused ?? unreached(capsule.id, null);
+  }
+
+  /** undefined: that host does not answer. */
+  async #askOne(host: string | null, capsule: ReleasedCapsule, need: Need): Promise<Taken | undefined> {
+    const { id, teamId: team } = capsule;
+    if (host === null) return (await this.#released.acquire({ id, need })) ? { host } : "elsewhere";
+    const acquired = await askToAcquire(this.#links, host, { id, team, need }, this.#times);
+    if (acquired === "unreached") return undefined;
+    return acquired === "held" ? { host } : "elsewhere";
+  }
+}
+
+const ofHost = new Set(["conflict", "no_space", "no_capacity", "unavailable"]);
+
+function isOfHost(error: unknown): boolean {
+  return error instanceof CapsuleError && ofHost.has(error.code);
+}
+
+/** The refusal that the client gets: one that passes, where there is one, since its request may then be repeated. */
+function passing(former: unknown, next: unknown): unknown {
+  return former instanceof CapsuleError && former.code !== "conflict" ? former : next;
+}
+
+/** As a holder tells the refusal of a resume apart from one of the request itself. */
+function ofResume(error: unknown): unknown {
+  if (!(error instanceof CapsuleError)) return error;
+  const { code, message, details, retryAfterSec } = error;
+  const retry = retryAfterSec === undefined ? {} : { retryAfterSec };
+  return new CapsuleError(code, message, { cause: error, details: { ...details, action: "resume" }, ...retry });
+}
+
+function unreached(id: string, host: string | null): CapsuleError {
+  const message = `capsule ${id} is held by no host, and none that could hold it can be reached now`;
+  return new CapsuleError("unavailable", message, host === null ? {} : { details: { host } });
+}
+
+function tooMany(message: string, limit: number): CapsuleError {
+  return new CapsuleError("quota_exceeded", message, { details: { quota: "resume_waiters", used: limit, limit } });
+}

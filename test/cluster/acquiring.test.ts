@@ -1,0 +1,316 @@
+/** Requests on capsules that no host holds, at any host: answered or refused by their rows, or by the host that acquires them. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { HoldingRows } from "../../src/db/holding-rows.ts";
+import { keys } from "../api.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
+import { waitFor, within } from "../wait-for.ts";
+import { FakeBucket, type FakeFiles } from "./fake-bucket.ts";
+import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
+import { about, clusterDatabase } from "./statements.ts";
+
+const skip = lacksPostgres;
+const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
+
+interface Host extends FakeHostOfCluster {
+  files: FakeFiles;
+}
+
+async function hostsOf(names: readonly string[], limits = {}) {
+  const database = await clusterDatabase(server, limits);
+  await addTeams(database);
+  await database.sql.query("DELETE FROM hosts WHERE name <> ALL($1)", [names], about);
+  const bucket = new FakeBucket();
+  const hosts: Host[] = [];
+  for (const name of names) {
+    const machine = new FakeHost();
+    const files = bucket.filesOf(machine);
+    hosts.push(Object.assign(await hostOfCluster(database, name, { machine, files }), { files }));
+  }
+  for (const host of hosts) await host.second(); // each has heard of the others
+  const beds = new AsyncDisposableStack();
+  beds.use(database);
+  for (const host of hosts) beds.use(host);
+  return { database, bucket, hosts, [Symbol.asyncDispose]: () => beds.disposeAsync() };
+}
+
+/** A paused capsule of this host that was released. */
+async function released(bucket: FakeBucket, host: Host, body: object = {}, isCached = true): Promise<string> {
+  const id = await created(host, body);
+  const paused = await host.call("POST", `/v1/capsules/${id}/pause`);
+  assert.equal(paused.status, 200);
+  await host.service.settled();
+  await bucket.release(host, id, isCached ? { files: host.files } : {});
+  return id;
+}
+
+async function rowOf(host: FakeHostOfCluster, id: string) {
+  const [row] = await host.sql.query<{ host: string | null; epoch: number; intent: string | null; status: string }>(
+    "SELECT host, epoch, intent, status FROM capsules WHERE id = $1",
+    [id],
+    about,
+  );
+  return row;
+}
+
+test("a released capsule is shown, listed and refused by its row, and no host acquires it", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const id = await created(a, { name: "web", labels: { k: "v" } });
+  await a.call("POST", `/v1/capsules/${id}/pause`);
+  await a.service.settled();
+  const held = (await a.call("GET", `/v1/capsules/${id}`)).json;
+  const refusals = [
+    ["POST", "pause"],
+    ["POST", "stop"],
+    ["POST", "start"],
+    ["POST", "ping"],
+    ["GET", "ports"],
+    ["GET", "processes"],
+    ["GET", "files?path=/tmp"],
+  ] as const;
+  const refused = async (host: Host, [method, path]: (typeof refusals)[number]) => {
+    const { status, json } = await host.call(method, `/v1/capsules/${id}/${path}`);
+    return [status, json];
+  };
+  const byHolder = await Promise.all(refusals.map((each) => refused(a, each)));
+  const snapshot = { sandbox_id: id, name: "t" };
+  const captured = await a.call("POST", "/v1/snapshots", snapshot);
+  await cluster.bucket.release(a, id);
+  for (const host of [a, b]) {
+    for (const key of [id, "web"]) {
+      const shown = await host.call("GET", `/v1/capsules/${key}`);
+      assert.deepEqual([shown.status, shown.json], [200, { ...held, host: null }]);
+      assert.equal((await host.call("GET", `/v1/capsules/${key}?wait=paused`)).json.host, null);
+    }
+    assert.deepEqual((await host.call("GET", "/v1/capsules")).json, [{ ...held, host: null }]);
+    assert.deepEqual(await Promise.all(refusals.map((each) => refused(host, each))), byHolder);
+    const again = await host.call("POST", "/v1/snapshots", snapshot);
+    assert.deepEqual([again.status, again.json], [captured.status, captured.json]);
+    assert.equal((await host.call("GET", `/v1/capsules/${id}`, undefined, { "x-api-key": "other" })).status, 401);
+  }
+  assert.deepEqual([captured.status, captured.json.error.code], [409, "invalid_state"]);
+  assert.deepEqual(await rowOf(a, id), { host: null, epoch: 1, intent: null, status: "paused" });
+});
+
+test("a resume at any host is one transaction, and finds the last one's files", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const id = await released(cluster.bucket, a);
+  const before = a.sql.statements;
+  const resumed = await b.call("POST", `/v1/capsules/${id}/resume`);
+  assert.deepEqual([resumed.status, resumed.json.status, resumed.json.host], [200, "running", "a"]);
+  assert.equal(a.sql.statements - before, 2); // its row is read, and it is acquired and admitted
+  assert.deepEqual(a.files.fetched, []);
+  await a.copied();
+  assert.deepEqual(await rowOf(a, id), { host: "a", epoch: 2, intent: null, status: "running" });
+  assert.equal(new HoldingRows(a.database).epoch(id), 2);
+  assert.equal((await b.call("POST", `/v1/capsules/${id}/resume`)).json.error.code, "invalid_state");
+  assert.equal((await b.call("DELETE", `/v1/capsules/${id}`)).status, 204);
+  assert.equal((await a.call("GET", `/v1/capsules/${id}`)).status, 404);
+});
+
+/** No daemon answers in its name any more. */
+async function dies(host: Host): Promise<void> {
+  await host.kill();
+}
+
+test("what a host that died has released resumes at another one, with what was saved", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b", "c"]);
+  const [a, b, c] = cluster.hosts as [Host, Host, Host];
+  const id = await released(cluster.bucket, a, { name: "web", auto_resume: true, envs: { CI: "1" } });
+  const kept = a.machine.checkpoints.size;
+  await dies(a);
+  const ran = await b.call("POST", "/v1/capsules/web/exec", { cmd: "echo", args: ["there"] });
+  assert.deepEqual([ran.status, ran.json.stdout], [200, "there\n"]);
+  assert.equal(kept, 0);
+  assert.deepEqual([b.files.fetched.length, c.files.fetched.length], [1, 0]);
+  assert.equal((await c.call("GET", `/v1/capsules/${id}`)).json.host, "b");
+  await b.copied();
+  assert.deepEqual(await rowOf(b, id), { host: "b", epoch: 2, intent: null, status: "running" });
+  assert.equal(new HoldingRows(b.database).epoch(id), 2);
+  assert.ok(new HoldingRows(b.database).kept(id)?.envs);
+});
+
+test("requests at one host share an acquire, and of two hosts one wins and the other passes on", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b", "c"]);
+  const [a, b, c] = cluster.hosts as [Host, Host, Host];
+  const id = await released(cluster.bucket, a, { auto_resume: true });
+  await dies(a);
+  const runs = [b, b, c, c, b, c].map((host) =>
+    host.call("POST", `/v1/capsules/${id}/exec`, { cmd: "echo", args: ["x"] }),
+  );
+  for (const { status, json } of await Promise.all(runs)) assert.deepEqual([status, json.stdout], [200, "x\n"]);
+  assert.equal(b.files.fetched.length + c.files.fetched.length, 1);
+  assert.equal((await rowOf(b, id))?.epoch, 2);
+  const holders = [b, c].filter(({ service }) => service.store.get(id) !== undefined);
+  assert.equal(holders.length, 1);
+});
+
+test("a change of a released capsule is made by the host that acquires it, which then holds it", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"], { running_vcpus_max: 1 });
+  const [a, b] = cluster.hosts as [Host, Host];
+  const id = await released(cluster.bucket, a);
+  await created(b); // the team's one vCPU
+  const changed = await b.call("PATCH", `/v1/capsules/${id}`, { name: "api" });
+  assert.deepEqual([changed.status, changed.json.name, changed.json.host], [200, "api", "a"]);
+  await a.copied();
+  assert.deepEqual(await rowOf(a, id), { host: "a", epoch: 2, intent: null, status: "paused" });
+  await cluster.bucket.release(a, id, { files: a.files });
+  const network = await b.call("GET", `/v1/capsules/${id}/network`);
+  assert.deepEqual([network.status, network.json.egress], [200, "none"]);
+  assert.equal((await rowOf(a, id))?.epoch, 3);
+});
+
+test("a refused or failed acquire leaves the capsule paused and released", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"], { running_vcpus_max: 1 });
+  const [a, b] = cluster.hosts as [Host, Host];
+  const { bucket } = cluster;
+  const id = await released(bucket, a, {}, false);
+  const resume = (host: Host) => host.call("POST", `/v1/capsules/${id}/resume`);
+  const refused = async (host: Host) => {
+    const { status, json } = await resume(host);
+    await host.second();
+    assert.equal((await host.call("GET", `/v1/capsules/${id}`)).json.status, "paused");
+    assert.equal((await rowOf(host, id))?.host, null);
+    for (const { service, machine } of [a, b]) {
+      assert.equal(service.store.get(id), undefined);
+      assert.ok(!machine.folders.has(id));
+    }
+    return [status, json.error.code];
+  };
+  bucket.isAway = true;
+  for (const host of [a, b]) assert.deepEqual(await refused(host), [503, "unavailable"]);
+  bucket.isAway = false;
+  bucket.isChanged = true;
+  assert.deepEqual(await refused(b), [502, "agent_error"]);
+  bucket.isChanged = false;
+  for (const { files } of [a, b]) files.isFull = true;
+  assert.deepEqual(await refused(b), [507, "no_space"]);
+  for (const { files } of [a, b]) [files.isFull, files.isOther] = [false, true];
+  assert.deepEqual(await refused(a), [409, "conflict"]);
+  b.files.isFull = true;
+  b.files.isOther = false;
+  assert.deepEqual(await refused(a), [507, "no_space"]); // which passes
+  for (const { files } of [a, b]) [files.isFull, files.isOther] = [false, false];
+  const other = await created(b);
+  assert.deepEqual(await refused(a), [429, "quota_exceeded"]);
+  await b.call("DELETE", `/v1/capsules/${other}`);
+  a.files.isOther = true;
+  const resumed = await resume(a);
+  assert.deepEqual([resumed.status, resumed.json.host], [200, "b"]); // a cannot run it
+});
+
+test("a released capsule is destroyed at any host, once", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const [one, two] = [await released(cluster.bucket, a, { name: "web" }), await released(cluster.bucket, a)];
+  assert.equal((await b.call("DELETE", "/v1/capsules/web")).status, 204);
+  assert.equal((await b.call("DELETE", `/v1/capsules/${one}`)).status, 404);
+  assert.equal((await a.call("GET", `/v1/capsules/${one}`)).status, 404);
+  assert.equal((await b.call("DELETE", `/v1/capsules/${two}`, undefined, { "x-api-key": keys.blue })).status, 404);
+  assert.equal((await a.call("DELETE", `/v1/capsules/${two}`)).status, 204);
+  assert.deepEqual((await b.call("GET", "/v1/capsules")).json, []);
+  await b.second();
+  const { json } = await b.call("GET", "/v1/audit");
+  const destroyed = json.entries.filter(({ action }: { action: string }) => action === "capsule.destroy");
+  assert.ok(destroyed.some(({ capsule_id, status }: Record<string, unknown>) => capsule_id === one && status === 204));
+});
+
+test("an acquire that its daemon did not live to see is given back", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const id = await released(cluster.bucket, a);
+  const values = [id, 1, "b", b.cluster.membership.me.epoch, "resume", 7];
+  await b.sql.call("acquire_capsule", values, about);
+  const early = await b.call("POST", `/v1/capsules/${id}/resume`);
+  assert.deepEqual([early.status, early.json.error.code], [503, "unavailable"]);
+  await b.second(); // what is in doubt is settled
+  assert.deepEqual(await rowOf(b, id), { host: null, epoch: 2, intent: null, status: "paused" });
+  assert.equal(b.cluster.report().contradictions, 0);
+  assert.equal((await b.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
+});
+
+test("a host that says nothing in 3 s is passed over, and finds that another one was faster", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const id = await released(cluster.bucket, a);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const admit = a.files.admit.bind(a.files);
+  a.files.admit = async (of) => {
+    await promise;
+    return await admit(of);
+  };
+  const resumed = await b.call("POST", `/v1/capsules/${id}/resume`);
+  assert.deepEqual([resumed.status, resumed.json.host], [200, "b"]);
+  resolve();
+  await a.cluster.acquiring.ended();
+  assert.equal(a.cluster.acquiring.counts.lost, 1);
+  assert.deepEqual(
+    [a, b].map(({ service }) => service.store.get(id) !== undefined),
+    [false, true],
+  );
+});
+
+test("a request waits at the host that is bringing its capsule back, wherever it came to", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b", "c"]);
+  const [a, b, c] = cluster.hosts as [Host, Host, Host];
+  const id = await released(cluster.bucket, a, { name: "web" }, false);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  a.files.moment = () => promise;
+  const resumed = b.call("POST", `/v1/capsules/${id}/resume`);
+  await waitFor("the capsule to be acquired", async () => (await rowOf(a, id))?.host === "a");
+  const shown = c.call("GET", "/v1/capsules/web");
+  const changed = c.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } });
+  const here = a.call("GET", `/v1/capsules/${id}`);
+  await waitFor("a request of the other host", () => a.cluster.acquiring.has(id));
+  resolve();
+  assert.equal((await resumed).status, 200);
+  assert.deepEqual([(await shown).status, (await changed).status, (await here).status], [200, 200, 200]);
+  assert.deepEqual((await changed).json.labels, { k: "v" });
+});
+
+test("who may not reach a port or a signed file of a released capsule acquires nothing", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const network = { public_ports: [81] };
+  const id = await created(a, { auto_resume: true, network });
+  const path = `/v1/capsules/${id}`;
+  const { json: signed } = await a.call("POST", `${path}/files/url`, { path: "/root/f", method: "GET" });
+  const { json: port } = await a.call("POST", `${path}/ports/80/url`, {});
+  await a.call("POST", `${path}/pause`);
+  await a.service.settled();
+  await cluster.bucket.release(a, id, { files: a.files });
+  await b.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port: listening } = b.app.server.address() as AddressInfo;
+  const ask = async (url: string, headers: Record<string, string>) => {
+    const sent = get({ port: listening, path: url, agent: false, headers });
+    const [answer] = (await within("the answer", once(sent, "response"))) as [IncomingMessage];
+    answer.resume();
+    return answer.statusCode;
+  };
+  const atPort = (each: number, headers: Record<string, string>) =>
+    ask("/", { ...headers, host: `${each}-${id}.localhost` });
+  const url = new URL(signed.url);
+  const of = `${url.pathname}${url.search}`;
+  assert.equal(await ask(of.replace(/signature=./, "signature=_"), {}), 401);
+  assert.equal(await atPort(80, {}), 401);
+  assert.equal(await atPort(80, { "x-api-key": keys.blue }), 404);
+  assert.equal(await atPort(80, { "x-capsule-token": "cpt-wrong" }), 401);
+  assert.equal((await rowOf(b, id))?.host, null);
+  assert.equal(await ask(of, {}), 404, "there is no such file in it");
+  assert.equal((await rowOf(b, id))?.host, "a");
+  await a.call("POST", `${path}/pause`);
+  await a.service.settled();
+  await cluster.bucket.release(a, id, { files: a.files });
+  assert.equal(await atPort(81, {}), 502, "nothing listens");
+  await a.call("POST", `${path}/pause`);
+  await a.service.settled();
+  await cluster.bucket.release(a, id, { files: a.files });
+  assert.equal(await atPort(80, { "x-capsule-token": port.token }), 502, "nothing listens");
+  assert.equal((await rowOf(b, id))?.epoch, 4);
+});
