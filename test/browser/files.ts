@@ -23,10 +23,11 @@ test("a dropped file is uploaded byte for byte", deadline, async () => {
     transfer.items.add(new File([content], "drop me.bin"));
     return transfer;
   }, bytes.toString("base64"));
+  const told = visitor.sees("drop me.bin is uploaded to /root."); // from now on, since it is shown for some seconds only
   const zone = page.locator(".drop-zone");
   await zone.dispatchEvent("dragenter", { dataTransfer: dropped });
   await zone.dispatchEvent("drop", { dataTransfer: dropped });
-  await visitor.sees("drop me.bin is uploaded to /root.");
+  await told;
   assert.equal(await capsule.sh("sha256sum < '/root/drop me.bin' | cut -d' ' -f1"), hash(bytes));
 });
 
@@ -44,9 +45,10 @@ test("a dropped folder is uploaded with its subfolders", deadline, async () => {
     const box = (await page.locator(".drop-zone").boundingBox())!;
     const devtools = await page.context().newCDPSession(page);
     const at = { x: box.x + 50, y: box.y + 100, data: { items: [], files: [top], dragOperationsMask: 1 } };
+    const told = visitor.sees("2 files are uploaded to /root.");
     for (const type of ["dragEnter", "dragOver", "drop"] as const)
       await devtools.send("Input.dispatchDragEvent", { type, ...at });
-    await visitor.sees("2 files are uploaded to /root.");
+    await told;
     assert.equal(await capsule.sh("cat /root/project/README /root/project/src/deep/ünter.txt"), "top\ndeep");
   } finally {
     await rm(folder, { recursive: true });

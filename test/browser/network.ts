@@ -154,8 +154,9 @@ test("the last connections are listed, and a denied one is allowed by its button
   await page.getByRole("definition").filter({ hasText: "What is allowed" }).waitFor();
   assert.equal(await page.getByRole("button", { name: "Allow", exact: true }).count(), 1);
   assert.deepEqual(await inspect(page), []);
+  const told = visitor.sees("db.example:5432 is allowed."); // from now on, since it is shown for some seconds only
   await row("db.example:5432").getByRole("button", { name: "Allow" }).press("Enter");
-  await visitor.sees("db.example:5432 is allowed.");
+  await told;
   const { egress, allow, deny } = await networkOf(capsule);
   assert.deepEqual([egress, allow, deny], ["allowlist", ["db.example:5432"], ["192.0.2.1"]]);
 });

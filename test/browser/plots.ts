@@ -26,7 +26,7 @@ test("a capsule's CPU, memory and disk are plotted, and read as tables", deadlin
   for (const title of [/^CPU, share of its vCPUs/, /^Memory, of \d/, /^Disk, of 4 GiB|^Disk, of 3\.\d GiB/]) {
     const plot = plots.filter({ hasText: title });
     await plot.getByRole("img", { name: "last 15 minutes" }).waitFor();
-    assert.ok(await isDrawn(plot), `${title}`);
+    await waitFor(`${title} is drawn`, () => isDrawn(plot));
   }
   const memory = plots.filter({ hasText: /^Memory/ });
   await memory.locator("summary").press("Enter");
@@ -49,7 +49,7 @@ test("the team's capsules and creates are plotted", deadline, async () => {
   await using visitor = await Visitor.signedIn("#/usage");
   const plots = visitor.page.getByRole("figure");
   for (const title of ["Capsules", "Creates in 10 s", "Time of a create", "Refusals in 10 s"])
-    assert.ok(await isDrawn(plots.filter({ hasText: title }).first()), title);
+    await waitFor(`${title} is drawn`, () => isDrawn(plots.filter({ hasText: title }).first()));
   await visitor.keys("24 hours");
   await visitor.page.getByRole("button", { name: "24 hours", pressed: true }).waitFor();
   assert.equal(capsule.id.slice(0, 3), "cl-");
