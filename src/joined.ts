@@ -5,7 +5,7 @@ import { systemClock } from "./capsules/clock.ts";
 import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
 import { Cluster, type ClusterReport } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
-import { freshnessOf } from "./cluster/host-file.ts";
+import { freshnessOf, hostsKeptIn } from "./cluster/host-file.ts";
 import { type Holdings, joinCluster } from "./cluster/joining.ts";
 import { signInKey, ticketKey } from "./cluster/peer-keys.ts";
 import { PeerLinks } from "./cluster/peer-links.ts";
@@ -62,7 +62,11 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const clock = systemClock;
   const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
   const catalog = new CatalogRows(records.database);
-  const { me, limits: shared } = await joinCluster({
+  const {
+    me,
+    limits: shared,
+    hosts,
+  } = await joinCluster({
     ...{ sql, file, dataDir, name: hostName, machineName: hostname(), version, log },
     peer: { address: peerUrl?.address, port: peerUrl?.port ?? config.peerPort },
     holdings: () => holdingsOf(records, catalog),
@@ -79,6 +83,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     ...{ artifacts, largest: config.limits, hostLostSec: config.hostLostSec },
     onLimits: (read) => limits.follow(read),
+    ...{ lastHeard: hosts, onHosts: hostsKeptIn(dataDir, log) },
     rows: {
       ...{ audit: records.auditRows, catalog, templates: records.templateRows },
       holding: new HoldingRows(records.database),
@@ -99,6 +104,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     async start(service, folders) {
       artifacts?.begin({ folders, hold: (storage) => service.promised.folder(storage) });
       await startCluster(cluster, service);
+      cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
     },
     listen: async (ready) => {
       await ready();

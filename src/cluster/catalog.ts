@@ -30,7 +30,7 @@ export interface CatalogOptions {
   sql: Postgres;
   host: string;
   rows: CatalogRows;
-  clock: Pick<Clock, "now" | "ticks">;
+  clock: Pick<Clock, "now" | "ticks" | "after">;
   log: Log;
   /** A team is gone, with its keys. False: it has capsules or files here, and is asked for again. */
   onTeamDeleted: (team: TeamRow) => boolean;
@@ -56,6 +56,7 @@ export class Catalog {
   #reading: Promise<boolean> | undefined;
   #freshAt: number;
   #notedAt = Number.NEGATIVE_INFINITY;
+  #cancelStale = () => {};
   /** Teams that were deleted elsewhere, and are not forgotten here yet. */
   readonly #ending = new Map<string, TeamRow>();
 
@@ -88,6 +89,21 @@ export class Catalog {
   /** Since teams and keys were last known to be the cluster's; infinite before the first time. */
   get staleMs(): number {
     return this.#options.clock.ticks() - this.#freshAt;
+  }
+
+  /** Calls back whenever teams and keys have not been compared with the cluster's for that time, until `stop`. */
+  onStale(afterMs: number, callback: () => void): void {
+    const look = () => {
+      const leftMs = afterMs - this.staleMs;
+      if (leftMs <= 0) callback();
+      // Sockets that are opened later have fresh keys, and so the whole time.
+      this.#cancelStale = this.#options.clock.after(leftMs > 0 ? leftMs : afterMs, look);
+    };
+    look();
+  }
+
+  stop(): void {
+    this.#cancelStale();
   }
 
   /** Another one whenever changes were put into this host's rows. */

@@ -22,7 +22,7 @@ import { DecidedByDatabase } from "./decided.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { LostHosts } from "./lost-hosts.ts";
-import { type Me, Membership } from "./membership.ts";
+import { type HostRow, type Me, Membership, type MembershipOptions } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
@@ -45,6 +45,9 @@ export interface ClusterOptions {
   largest?: Pick<Room, "vcpus_max" | "memory_max_mb">;
   /** The cluster's limits were read: some of them may have changed. */
   onLimits?: (limits: Readonly<Record<string, unknown>>) => void;
+  /** The other hosts as the folder knows them, and what keeps them there. */
+  lastHeard?: MembershipOptions["lastHeard"];
+  onHosts?: (others: readonly HostRow[]) => void;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
   /** After how long a silent host is lost; 0, the default: never. */
@@ -120,7 +123,7 @@ export class Cluster {
     this.#options = options;
     this.sql = sql;
     this.membership = new Membership({
-      ...{ sql, me, clock, log, onRefused },
+      ...{ sql, me, clock, log, onRefused, lastHeard: options.lastHeard },
       load: () => ({ memory_mb: store.runningMemoryMb(), ...this.#room() }),
       onSend: () => {
         this.#allRead = this.newKeys.beginReading();
@@ -224,6 +227,7 @@ export class Cluster {
 
   /** All changes are copied first, if the database answers. */
   async stop(): Promise<void> {
+    this.#parts?.catalog.stop();
     this.changes.close();
     await this.membership.stop();
     const ended = [this.acquiring.ended(), this.artifacts?.close()];
@@ -255,6 +259,8 @@ export class Cluster {
   }
 
   #onBeat(beat: { catalog: number; isBack: boolean }): void {
+    const { me, onHosts } = this.#options;
+    onHosts?.(this.membership.hosts().filter(({ name, state }) => name !== me.name && state !== "gone"));
     this.#following ??= this.#readCatalog(beat.catalog)
       .catch((error: unknown) => this.#options.log.error({ err: error }, "teams and keys could not be followed"))
       .finally(() => {

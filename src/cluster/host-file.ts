@@ -12,6 +12,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
+import type { Log } from "../log.ts";
 import type { Freshness } from "./catalog.ts";
 
 export interface HostFile {
@@ -23,9 +24,23 @@ export interface HostFile {
   epoch: number;
   /** The cluster's limits as last read. */
   limits: Record<string, number>;
+  /** As `placeOf` at the last join; undefined: a program of before has written the file. */
+  place?: string;
+  /** The other hosts as last heard of. */
+  hosts?: KnownHost[];
+}
+
+/** A host, and where its peer port is. */
+export interface KnownHost {
+  name: string;
+  address: string;
+  port: number;
+  epoch: number;
 }
 
 const fileName = "host.json";
+/** The database is not trusted to name few. */
+const [hostsMax, textMax] = [200, 255];
 
 /** Undefined: the folder has not joined a cluster. Throws when the file is damaged. */
 export function readHostFile(dataDir: string): HostFile | undefined {
@@ -38,15 +53,45 @@ export function readHostFile(dataDir: string): HostFile | undefined {
     throw error;
   }
   try {
-    const { cluster, name, nonce, epoch, limits } = JSON.parse(text) as HostFile;
+    const { cluster, name, nonce, epoch, limits, place, hosts } = JSON.parse(text) as HostFile;
     const isWhole = [cluster, name, nonce].every((each) => typeof each === "string") && Number.isSafeInteger(epoch);
-    if (isWhole && typeof limits === "object" && limits !== null) return { cluster, name, nonce, epoch, limits };
+    const known = Array.isArray(hosts) ? hosts.filter(isKnownHost).slice(0, hostsMax) : [];
+    const more = { ...(typeof place === "string" ? { place } : {}), ...(known.length > 0 ? { hosts: known } : {}) };
+    if (isWhole && typeof limits === "object" && limits !== null)
+      return { cluster, name, nonce, epoch, limits, ...more };
   } catch {}
   throw new Error(`${path} is damaged: bring it back from a backup of this folder`);
 }
 
 export function newNonce(): string {
   return randomBytes(16).toString("hex");
+}
+
+function isKnownHost(of: unknown): of is KnownHost {
+  const { name, address, port, epoch } = (of ?? {}) as Partial<KnownHost>;
+  const isShort = [name, address].every((each) => typeof each === "string" && each !== "" && each.length <= textMax);
+  return isShort && Number.isSafeInteger(port) && port! > 0 && port! < 65_536 && Number.isSafeInteger(epoch);
+}
+
+/** Keeps the other hosts for a start without the database. Writes nothing while they stay as they are. */
+export function hostsKeptIn(dataDir: string, log: Pick<Log, "warn">): (hosts: readonly KnownHost[]) => void {
+  let kept = JSON.stringify(readHostFile(dataDir)?.hosts ?? []);
+  return (found) => {
+    const hosts = found
+      .map(({ name, address, port, epoch }) => ({ name, address, port, epoch }))
+      .filter(isKnownHost)
+      .sort((a, b) => (a.name < b.name ? -1 : 1))
+      .slice(0, hostsMax);
+    const text = JSON.stringify(hosts);
+    if (text === kept) return;
+    kept = text; // a folder that cannot be written is not written to each second
+    try {
+      const file = readHostFile(dataDir);
+      if (file !== undefined) writeHostFile(dataDir, { ...file, hosts });
+    } catch (error) {
+      log.warn({ err: error }, "the other hosts could not be kept for a start without the database");
+    }
+  };
 }
 
 /** The file is on disk when this returns, with the time that it had. */

@@ -5,7 +5,7 @@ import type { Log } from "../log.ts";
 import { messageOf } from "../wire/errors.ts";
 import type { ClusterFile } from "./cluster-file.ts";
 import { isAnswer, Refusal, Unanswered } from "./failures.ts";
-import { type HostFile, newNonce, placeOf, readHostFile, writeHostFile } from "./host-file.ts";
+import { type HostFile, type KnownHost, newNonce, placeOf, readHostFile, writeHostFile } from "./host-file.ts";
 import type { Me } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
 import { migrate } from "./schema/migration.ts";
@@ -36,6 +36,8 @@ export interface JoiningOptions {
 export interface Joined {
   me: Me;
   limits: Record<string, number>;
+  /** The other hosts as the folder knows them, where the database was away. */
+  hosts: readonly KnownHost[];
 }
 
 /** The highest format of a checkpoint's manifest that this program reads. */
@@ -57,8 +59,10 @@ export async function joinCluster(options: JoiningOptions): Promise<Joined> {
     if (own.epoch === 0) await requireKnown(sql, dataDir, options.holdings());
   } catch (error) {
     if (isReached(error) || own.epoch === 0) throw own.epoch === 0 ? unjoinable(error) : error;
+    requirePlace(own, dataDir);
     log.error({ err: error }, "the cluster's database is away: this host starts as it was when it joined last");
-    return { me: own, limits: own.limits };
+    const { name: ownName, epoch, nonce, limits, hosts = [] } = own;
+    return { me: { name: ownName, epoch, nonce }, limits, hosts };
   }
   return await joinAs(options, own, known === undefined);
 }
@@ -74,21 +78,30 @@ async function joinAs(options: JoiningOptions, own: HostFile, isNew: boolean): P
     { what: "join the cluster" },
   );
   const limits = { ...found?.limits, ...largestShape((found?.loads ?? []) as Record<string, unknown>[]) };
+  const place = placeOf(dataDir);
   const address = peer.address ?? found?.address ?? "127.0.0.1";
   try {
     const epoch = await sql.call<number>(
       "join_host",
-      [own.name, own.nonce, placeOf(dataDir), own.epoch, address, peer.port, version, manifestFormat, {}],
+      [own.name, own.nonce, place, own.epoch, address, peer.port, version, manifestFormat, {}],
       { what: "join the cluster" },
     );
-    const joined: HostFile = { ...own, epoch, limits };
+    const joined: HostFile = { ...own, epoch, limits, place };
     writeHostFile(dataDir, joined);
-    return { me: { name: joined.name, epoch, nonce: joined.nonce }, limits: joined.limits };
+    return { me: { name: joined.name, epoch, nonce: joined.nonce }, limits: joined.limits, hosts: [] };
   } catch (error) {
     if (!isReached(error)) throw error;
     if (isNew) rmSync(join(dataDir, "host.json"), { force: true });
     throw new Error(refusalOf(messageOf(error), (error as Refusal).raised, own.name));
   }
+}
+
+/** Throws for a copy of the folder, which would be the same host as the one that it is a copy of: no database tells them apart now. */
+function requirePlace({ name, place }: HostFile, dataDir: string): void {
+  if (place === undefined || place === placeOf(dataDir)) return;
+  throw new Error(
+    `the data folder ${dataDir} was copied or moved since it joined as host ${name}: start it when the cluster's database answers`,
+  );
 }
 
 function refusalOf(message: string, raised: string | undefined, name: string): string {

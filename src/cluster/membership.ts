@@ -32,6 +32,8 @@ export interface MembershipOptions {
   clock: Clock;
   log: Log;
   load: () => Record<string, unknown>;
+  /** The other hosts as this one last heard of them; the first answered heartbeat replaces them. */
+  lastHeard?: readonly Pick<HostRow, "name" | "epoch" | "address" | "port">[] | undefined;
   /** A heartbeat is sent now. */
   onSend?: () => void;
   /** The database has answered; `isBack`: for the first time, or after this host had expired. */
@@ -63,6 +65,9 @@ export class Membership {
 
   constructor(options: MembershipOptions) {
     this.#options = options;
+    const movedAt = options.clock.ticks();
+    const unheard = { state: "up", heartbeat: 0, version: "", load: {} };
+    for (const host of options.lastHeard ?? []) this.#hosts.set(host.name, { row: { ...unheard, ...host }, movedAt });
   }
 
   /** Resolves after the first heartbeat, answered or not. */

@@ -39,6 +39,11 @@ export class KeyEnds {
     if (!this.#isSoon) this.#notify();
   }
 
+  /** As `notify`, of all keys with listeners. */
+  notifyAll(): void {
+    this.notify([...this.#listeners.keys()]);
+  }
+
   /** Looks each key with listeners up, in turns of the loop, and calls those of ended keys, unless an earlier call still does. */
   async check(): Promise<void> {
     if (this.#isChecking) return;

@@ -291,6 +291,11 @@ export class Teams {
     return this.#keyEnds.on(keyId, listener);
   }
 
+  /** Calls the listeners of all keys, as though each key had ended. */
+  endOpened(): void {
+    this.#keyEnds.notifyAll();
+  }
+
   /** As `KeyEnds.check`. */
   checkRevoked(): Promise<void> {
     return this.#keyEnds.check();

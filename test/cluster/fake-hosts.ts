@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import pino from "pino";
 import type { ReleasedFiles } from "../../src/cluster/acquiring.ts";
 import type { Freshness } from "../../src/cluster/catalog.ts";
-import { Cluster } from "../../src/cluster/cluster.ts";
+import { Cluster, type ClusterOptions } from "../../src/cluster/cluster.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
 import { clusteredServices, startCluster } from "../../src/clustered.ts";
 import { loadConfig } from "../../src/config.ts";
@@ -53,7 +53,7 @@ export interface FakeHostOfCluster extends AsyncDisposable {
   kill(): Promise<void>;
 }
 
-export interface HostOptions {
+export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts"> {
   database?: Database;
   machine?: FakeHost;
   /** A way to the database that a test cuts. */
@@ -106,6 +106,7 @@ export async function hostOfCluster(
         },
         onRefused: (reason) => void refusals.push(reason),
         onLimits: (limits) => options.onLimits?.(limits),
+        ...{ lastHeard: options.lastHeard, onHosts: (hosts) => options.onHosts?.(hosts) },
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: busyMs,
         hostLostSec: options.hostLostSec ?? 0,

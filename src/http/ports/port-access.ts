@@ -93,18 +93,25 @@ export class PortDoor {
    */
   onShut(address: PortAddress, grant: Grant, callback: () => void): () => void {
     const openedAt = this.#teams.now();
+    let hasKeyEnded = false;
     const isOpen = () => {
       const access = this.#capsules.portAccess(address.id);
       if (access === undefined) return false;
       if (access.publicPorts.includes(address.port)) return true;
-      if (grant.identity !== undefined && this.#teams.isLive(grant.identity.keyId)) return true;
+      if (grant.identity !== undefined && !hasKeyEnded && this.#teams.isLive(grant.identity.keyId)) return true;
       return grant.tokens.some((token) => this.#endOf(token, address, access, openedAt) !== undefined);
     };
     const look = () => {
       if (!isOpen()) callback();
     };
     const ends = [this.#capsules.onPortsChanged(address.id, look)];
-    if (grant.identity !== undefined) ends.push(this.#teams.onRevoked(grant.identity.keyId, look));
+    if (grant.identity !== undefined)
+      ends.push(
+        this.#teams.onRevoked(grant.identity.keyId, () => {
+          hasKeyEnded = true;
+          look();
+        }),
+      );
     look(); // the grant is older than the request's turn
     return () => {
       for (const end of ends) end();
