@@ -18,7 +18,7 @@ import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
 import { HoldingRows } from "./db/holding-rows.ts";
 import { stepWithFault } from "./host/steps.ts";
-import { Forwarder } from "./http/forwarding/forwarder.ts";
+import { Forwarder, type ForwarderOptions } from "./http/forwarding/forwarder.ts";
 import { SharedLinks } from "./http/forwarding/shared-links.ts";
 import { SharedTickets } from "./http/forwarding/shared-tickets.ts";
 import type { Forwarding } from "./http/forwarding.ts";
@@ -118,12 +118,18 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
 }
 
 /** The way of requests to the other hosts, and from them. */
-export function peerPort(cluster: Cluster, { store }: Pick<Records, "store">, secret: Buffer, log: Log) {
+export function peerPort(
+  cluster: Cluster,
+  { store }: Pick<Records, "store">,
+  secret: Buffer,
+  log: Log,
+  times: ForwarderOptions["times"] = {},
+) {
   const { locations: holders, host: hostName } = cluster;
   const links = new PeerLinks({ holders, hostName, secret });
   const forwarder = new Forwarder({
     places: new PeerPlaces(holders, store, (...of) => cluster.acquiring.coming(...of)),
-    ...{ links, placements: cluster.placement, released: cluster.released },
+    ...{ links, placements: cluster.placement, released: cluster.released, times },
     tickets: new SharedTickets(ticketKey(secret)),
     signInLinks: new SharedLinks(signInKey(secret)),
   });

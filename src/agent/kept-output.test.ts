@@ -65,7 +65,18 @@ async function ended(script: string): Promise<{ pid: number; tag: string }> {
 
 describe("kept output", () => {
   it("is read from the start after the end, with its exit and in the order of both streams", async () => {
-    const { tag, pid } = await ended("printf one; sleep 0.05; printf oops >&2; sleep 0.05; printf two; exit 7");
+    // Each part is read before the next one is written: of two streams with bytes none is known to be the first.
+    const until = (file: string) => `until [ -e ${file} ]; do sleep 0.01; done`;
+    const script = `printf one; ${until("after-one")}; printf oops >&2; ${until("after-oops")}; printf two; exit 7`;
+    const { tag, pid } = await agent.start(shell(script));
+    for (const [size, file] of [
+      [3, "after-one"],
+      [7, "after-oops"],
+    ] as const) {
+      await waitFor(`${size} bytes are kept`, async () => (await logs({ tag })).size === size);
+      await writeFile(guest.file(file), "");
+    }
+    await agent.exit({ tag });
     for (const selector of [{ tag }, { pid }]) {
       const { transcript } = attach(selector, "start");
       assert.equal((await transcript.exit()).exitCode, 7);

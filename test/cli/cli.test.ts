@@ -188,7 +188,7 @@ test("background processes: ps, logs, kill", deadline, async () => {
   failed(await line.run(["logs", id, "nobody"]), 125, /nobody|no process/);
   failed(await line.run(["logs", "--tail", "x", id, "web"]), 2, /--tail/);
   const logs = line.start(["logs", "-f", "--tail", "1", id, "web"]);
-  await said(logs.stdout, /tick\n/);
+  await said(logs.stdout, /tick\ntick\n/);
   const gone = once(logs, "close");
   await ok("kill", id, "web");
   assert.deepEqual((await gone)[0], 0);

@@ -9,7 +9,7 @@ import { keys } from "../api.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
 import { waitFor, within } from "../wait-for.ts";
 import { FakeBucket, type FakeFiles } from "./fake-bucket.ts";
-import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { addTeams, created, type FakeHostOfCluster, type HostOptions, hostOfCluster } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase } from "./statements.ts";
 
@@ -20,7 +20,7 @@ interface Host extends FakeHostOfCluster {
   files: FakeFiles;
 }
 
-async function hostsOf(names: readonly string[], limits = {}) {
+async function hostsOf(names: readonly string[], limits = {}, options: Pick<HostOptions, "beginMs"> = {}) {
   const database = await clusterDatabase(server, limits);
   await addTeams(database);
   await database.sql.query("DELETE FROM hosts WHERE name <> ALL($1)", [names], about);
@@ -29,7 +29,7 @@ async function hostsOf(names: readonly string[], limits = {}) {
   for (const name of names) {
     const machine = new FakeHost();
     const files = bucket.filesOf(machine);
-    hosts.push(Object.assign(await hostOfCluster(database, name, { machine, files }), { files }));
+    hosts.push(Object.assign(await hostOfCluster(database, name, { machine, files, ...options }), { files }));
   }
   for (const host of hosts) await host.second(); // each has heard of the others
   const beds = new AsyncDisposableStack();
@@ -235,8 +235,10 @@ test("an acquire that its daemon did not live to see is given back", { skip }, a
   assert.equal((await b.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
 });
 
-test("a host that says nothing in 3 s is passed over, and finds that another one was faster", { skip }, async () => {
-  await using cluster = await hostsOf(["a", "b"]);
+test("a host that says nothing for a while is passed over, and finds that another one was faster", {
+  skip,
+}, async () => {
+  await using cluster = await hostsOf(["a", "b"], {}, { beginMs: 500 });
   const [a, b] = cluster.hosts as [Host, Host];
   const id = await released(cluster.bucket, a);
   const { promise, resolve } = Promise.withResolvers<void>();

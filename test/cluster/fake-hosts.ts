@@ -64,6 +64,8 @@ export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts
   epoch?: number;
   limits?: Partial<Limits>;
   hostLostSec?: number;
+  /** How long another host may take to begin an acquire; default: as long as a busy machine needs. */
+  beginMs?: number;
   /** The files of released capsules. Default: the cluster has no bucket. */
   files?: ReleasedFiles;
 }
@@ -120,7 +122,7 @@ export async function hostOfCluster(
   part.recovered();
   const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });
   const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...options.limits };
-  const peer = peerPort(part, service, Buffer.alloc(32, 5), silent);
+  const peer = peerPort(part, service, Buffer.alloc(32, 5), silent, { beginMs: options.beginMs ?? busyMs });
   const app = buildServer(services, {
     forwarding: peer.forwarder,
     limits,

@@ -24,6 +24,7 @@ const servedMax = 128;
 export type Acquired = "held" | "elsewhere" | "unreached";
 
 export interface AcquireTimes {
+  /** Default 3 s. */
   beginMs?: number;
 }
 

@@ -20,6 +20,7 @@ import type {
   TicketsOfAllHosts,
 } from "../forwarding.ts";
 import type { ReleasedCapsule, ReleasedCapsules } from "../released.ts";
+import type { AcquireTimes } from "./acquire-questions.ts";
 import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
 import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
@@ -51,6 +52,7 @@ export interface ForwarderOptions {
   signInLinks?: LinksOfAllHosts;
   /** undefined: each capsule has a holder. */
   released?: ReleasedCapsules | undefined;
+  times?: AcquireTimes;
 }
 
 export class Forwarder implements Forwarding {
@@ -73,13 +75,13 @@ export class Forwarder implements Forwarding {
   /** Requests by how their passing on has ended; `given_up`: another host may have carried it out. */
   readonly counts = { answered: 0, given_up: 0, unavailable: 0 };
 
-  constructor({ places, links, placements, tickets, signInLinks, released }: ForwarderOptions) {
+  constructor({ places, links, placements, tickets, signInLinks, released, times }: ForwarderOptions) {
     this.tickets = tickets;
     this.signInLinks = signInLinks;
     this.#placements = placements;
     this.#places = places;
     this.peers = new PeerRequests(places, released);
-    this.#released = released === undefined ? undefined : new ReleasedRequests(released, links);
+    this.#released = released === undefined ? undefined : new ReleasedRequests(released, links, times);
     this.questions = new HolderQuestions(links);
     this.#links = links;
     this.#pending = new PendingRequests(links);
