@@ -26,11 +26,12 @@ describe("loadConfig", () => {
     assert.equal(config.limits.vcpus_max, 3);
   });
 
-  test("the disk's quota and reserve are shares of the data folder's file system, unless they are set", () => {
+  test("the disk's quota, reserve and cache are shares of the data folder's file system, unless they are set", () => {
     const { blocks, bsize } = statfsSync(import.meta.dirname);
     for (const dataDir of [import.meta.dirname, resolve(import.meta.dirname, "not", "made", "yet")]) {
-      const { diskReserveMb, limits } = loadConfig({ CAPSULE_DATA: dataDir, CAPSULE_DISK_MAX_BYTES: "" });
+      const { diskReserveMb, cacheMb, limits } = loadConfig({ CAPSULE_DATA: dataDir, CAPSULE_DISK_MAX_BYTES: "" });
       assert.equal(limits.disk_max_bytes, Math.floor((blocks * bsize * 3) / 4));
+      assert.equal(cacheMb, Math.floor((blocks * bsize) / 10 / 2 ** 20));
       assert.equal(diskReserveMb, Math.min(8_192, Math.floor((blocks * bsize) / 32 / 2 ** 20)));
     }
     const exact = loadConfig({ CAPSULE_DISK_MAX_BYTES: "123456", CAPSULE_DISK_RESERVE_MB: "0" });

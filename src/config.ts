@@ -54,6 +54,7 @@ function diskDefaults(dataDir: string): Environment {
   if (diskBytes === 0) return {}; // a file system that does not know its size
   return {
     [settings.diskReserveMb.name]: String(Math.min(8_192, Math.floor(diskBytes / 32 / mib))),
+    [settings.cacheMb.name]: String(Math.floor(diskBytes / 10 / mib)),
     [limitRows.disk_max_bytes.name]: String(Math.max(1, Math.floor((diskBytes / 4) * 3))),
   };
 }
@@ -72,7 +73,7 @@ const groups: [head: string, keys: (keyof typeof settings)[]][] = [
   ["URLs of ports", ["portDomain", "portTlsCert", "portTlsKey"]],
   ["What capsules reach", ["egress", "egressCeiling", "egressDeny", "egressGrant"]],
   ["Files", ["dataDir", "qemu", "web"]],
-  ["Several hosts", ["cluster", "hostName", "peerPort", "peerUrl", "hostLostSec", "keysStaleSec"]],
+  ["Several hosts", ["cluster", "hostName", "peerPort", "peerUrl", "hostLostSec", "cacheMb", "keysStaleSec"]],
   ["How VMs run", ["accelerator", "cpu", "jail", "jailUids"]],
   ["What it may take of the machine", ["memoryReserveMb", "memoryOvercommit", "diskReserveMb"]],
   [

@@ -133,7 +133,7 @@ async function startService(options: StartOptions, progress: (step: string) => v
   });
   if (ofPorts !== undefined) useForPorts(app, config.portDomain.host, ofPorts);
   relay.open();
-  await joined?.start(service, host.shared);
+  await joined?.start(service, host);
   await service.recover();
   joined?.cluster.recovered();
   await service.retired.collect();

@@ -13,10 +13,12 @@ import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
 import { Postgres } from "./cluster/postgres.ts";
 import { SharedLimits } from "./cluster/shared-limits.ts";
+import { Upkeep, type UpkeepOptions } from "./cluster/upkeep.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
 import type { Config } from "./config.ts";
 import { CatalogRows } from "./db/catalog-rows.ts";
 import { HoldingRows } from "./db/holding-rows.ts";
+import type { MovedFolders } from "./host/moves/moved-folders.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { Forwarder, type ForwarderOptions } from "./http/forwarding/forwarder.ts";
 import { SharedLinks } from "./http/forwarding/shared-links.ts";
@@ -26,9 +28,16 @@ import type { Services } from "./http/services.ts";
 import type { Log } from "./log.ts";
 import { SecretKey } from "./secret.ts";
 import type { Records } from "./service.ts";
+import { auditOfService } from "./teams/service-audit.ts";
 import { revokedKeepMs } from "./teams/teams.ts";
 import { version } from "./version.ts";
 import type { Limits } from "./wire/limits.ts";
+
+/** Folders of this host that leave it, and that come to it. */
+export interface OwnFolders {
+  shared: ArtifactFolders;
+  moved: MovedFolders;
+}
 
 export interface Joined {
   cluster: Cluster;
@@ -39,7 +48,7 @@ export interface Joined {
   /** For the metrics of this host. */
   report(): ClusterReport & { forwarded: Readonly<Record<string, number>> };
   /** Call it before the service recovers. `folders`: those of this host. */
-  start(service: Service, folders: ArtifactFolders): Promise<void>;
+  start(service: Service, folders: OwnFolders): Promise<void>;
   /** Opens the peer port, when the HTTP server is built. `ready`: it knows its routes, which requests of other hosts need at once. */
   listen(ready: () => PromiseLike<unknown>): Promise<number>;
   /** Call it when the HTTP server is closed. */
@@ -74,20 +83,18 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     await sql.close();
     throw error;
   });
+  const holding = new HoldingRows(records.database);
+  const sealed = file.bucket === undefined ? undefined : await openBucket(file.bucket);
   const artifacts =
-    file.bucket === undefined
-      ? undefined
-      : new Artifacts({ sql, bucket: await openBucket(file.bucket), rows: records.templateRows, clock });
+    sealed === undefined ? undefined : new Artifacts({ sql, bucket: sealed, rows: records.templateRows, clock });
+  let upkeep: Upkeep | undefined;
   const limits = new SharedLimits({ own: config.limits, shared, set: limitsSet(), log });
   const cluster: Cluster = new Cluster({
     ...{ sql, me, store: records.store, clock, log, revokedKeepMs, auditKeepMs: config.auditKeepDays * dayMs },
     ...{ artifacts, largest: config.limits, hostLostSec: config.hostLostSec },
     onLimits: (read) => limits.follow(read),
     ...{ lastHeard: hosts, onHosts: hostsKeptIn(dataDir, log) },
-    rows: {
-      ...{ audit: records.auditRows, catalog, templates: records.templateRows },
-      holding: new HoldingRows(records.database),
-    },
+    rows: { audit: records.auditRows, catalog, templates: records.templateRows, holding },
     ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
@@ -101,20 +108,47 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
-    async start(service, folders) {
+    async start(service, { shared: folders, moved }) {
       artifacts?.begin({ folders, hold: (storage) => service.promised.folder(storage) });
+      if (sealed !== undefined) {
+        await repair(moved, { store: records.store, holding, log });
+        const own = { ...{ sql, host: me.name, clock, log }, cacheBytes: config.cacheMb * 2 ** 20 };
+        upkeep = upkeepOf({ ...own, bucket: sealed.bucket, holding, folders: moved }, records);
+      }
       await startCluster(cluster, service);
       cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
     },
     listen: async (ready) => {
       await ready();
+      upkeep?.start();
       return await open(config.peerPort);
     },
     async stop() {
-      await close();
+      await Promise.all([close(), upkeep?.stop()]);
       await cluster.stop();
     },
   };
+}
+
+function upkeepOf(options: Omit<UpkeepOptions, "onEnded">, { audit }: Pick<Records, "audit">): Upkeep {
+  const { onDestroyed } = auditOfService(audit);
+  return new Upkeep({ ...options, onEnded: (teamId, id) => onDestroyed(teamId, id, "retention") });
+}
+
+interface Held extends Pick<Records, "store"> {
+  holding: HoldingRows;
+  log: Log;
+}
+
+/** Brings back folders of held capsules that an end in the middle of a move has left aside. */
+async function repair(moved: MovedFolders, { store, holding, log }: Held): Promise<void> {
+  const held = store.all().map(({ id }) => ({
+    id,
+    epoch: holding.epoch(id),
+    isReleasing: holding.releasing(id) !== null,
+  }));
+  const capsules = await moved.repair(held);
+  if (capsules.length > 0) log.warn({ capsules }, "folders of held capsules were brought back");
 }
 
 /** The way of requests to the other hosts, and from them. */

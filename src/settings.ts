@@ -266,6 +266,13 @@ export const settings = {
     integer(0, 604_800),
     "silence after which a host's running capsules are shown in status error (0: never)",
   ),
+  cacheMb: row(
+    "CAPSULE_CACHE_MB",
+    "0",
+    integer(0, 1_073_741_824),
+    "disk for paused capsules that are in the cluster's bucket too, MiB",
+    "1/10 of the disk",
+  ),
   keysStaleSec: row(
     "CAPSULE_KEYS_STALE_SEC",
     "900",

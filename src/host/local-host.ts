@@ -66,8 +66,8 @@ export class LocalHost implements Host {
     this.lostFound = new LostFound(paths);
     const space = new DiskSpace({
       ...{ folder: paths.data, reserveBytes: options.diskReserveBytes },
-      reclaim: () => this.lostFound.removeOldest(),
-      reclaimableBytes: () => this.lostFound.bytes(),
+      reclaim: async () => (await this.moved.dropOldest()) || (await this.lostFound.removeOldest()),
+      reclaimableBytes: async () => (await this.moved.bytes()) + (await this.lostFound.bytes()),
     });
     [this.space, this.memory] = [space, memory];
     this.#options = options;

@@ -9,6 +9,7 @@ import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
+import { upkeep } from "./upkeep.ts";
 
 export const steps: readonly string[] = [
   `${tables}${capsuleFunctions}${catalogFunctions}`,
@@ -17,6 +18,7 @@ export const steps: readonly string[] = [
   releasedCapsules,
   goneHosts,
   artifacts,
+  upkeep,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

@@ -168,8 +168,17 @@ test("folders that were set aside are listed by their last use, keep what they s
   }
   const needed = async () => [...(await readReferences(paths, ["capsules"])).needed].sort();
   assert.deepEqual(await needed(), ["bases/minimal-b", `images/minimal/${"a".repeat(64)}`]);
+  assert.equal(
+    await moves.bytes(),
+    cached.reduce((sum, { bytes }) => sum + bytes, 0),
+  );
+  assert.equal(await moves.dropOldest(), true);
+  assert.deepEqual(
+    (await moves.cached()).map(({ id }) => id),
+    ["cl-3", "cl-1"],
+  );
   for (const { name } of cached) await moves.drop(name);
-  await moves.drop(cached[0]!.name);
+  assert.deepEqual([await moves.dropOldest(), await moves.bytes()], [false, 0]);
   assert.deepEqual([await moves.cached(), await needed()], [[], []]);
 });
 

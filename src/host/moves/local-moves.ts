@@ -132,6 +132,16 @@ export class LocalMoves implements MovedFolders {
     });
   }
 
+  async bytes(): Promise<number> {
+    return (await this.cached()).reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  async dropOldest(): Promise<boolean> {
+    const [oldest] = await this.cached();
+    if (oldest !== undefined) await this.drop(oldest.name);
+    return oldest !== undefined;
+  }
+
   async repair(held: Iterable<HeldRow>): Promise<string[]> {
     const { paths } = this.#options;
     const byId = Map.groupBy(

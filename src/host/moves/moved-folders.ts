@@ -117,6 +117,10 @@ export interface MovedFolders {
   cached(): Promise<CachedFolder[]>;
   /** Removes one of them. Idempotent. */
   drop(name: string): Promise<void>;
+  /** Bytes on disk of all of them. */
+  bytes(): Promise<number>;
+  /** Removes the least recently used one; false when there is none. */
+  dropOldest(): Promise<boolean>;
   /**
    * At the start, with the rows of all held capsules: the folder of a row that is not being released, and that is missing, is brought
    * back where it was set aside under the row's epoch or the one before. Resolves with the ids.
