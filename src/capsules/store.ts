@@ -61,6 +61,11 @@ export class CapsuleStore {
     return this.#rows.hasTombstone(id);
   }
 
+  /** Ids of capsules destroyed since then, a page in their order. */
+  destroyedSince(atMs: number, after: string, most: number): string[] {
+    return this.#rows.destroyedSince(atMs, after, most);
+  }
+
   get(id: string): Capsule | undefined {
     return this.#rows.get(id) as Capsule | undefined;
   }

@@ -93,6 +93,11 @@ export class Acquiring {
     }
   }
 
+  /** Capsules may be this host's by now whose rows are not here yet. */
+  get isUnderWay(): boolean {
+    return this.#underWay.size > 0;
+  }
+
   /** Whether a row of PostgreSQL that this host lacks is awaited. */
   has(id: string): boolean {
     return this.#underWay.has(id);

@@ -52,6 +52,8 @@ const noteMs = 10_000;
 export class Catalog {
   readonly #options: CatalogOptions;
   #applied = 0;
+  /** The database's, in time. */
+  #place: string | undefined;
   #generation = 0;
   #reading: Promise<boolean> | undefined;
   #freshAt: number;
@@ -66,7 +68,9 @@ export class Catalog {
   }
 
   /** Reads what has changed up to this number. Resolves with false when that failed: the next heartbeat tries again. */
-  follow(number: number): Promise<boolean> {
+  follow(number: number, place?: string): Promise<boolean> {
+    if (place !== this.#place) this.#applied = 0; // the numbers of a database that was put back say nothing about those read so far
+    this.#place = place;
     if (number === this.#applied) {
       this.#setFresh(this.#options.clock.ticks());
       this.#endTeams();

@@ -15,14 +15,15 @@ import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import { Acquiring, type ReleasedFiles } from "./acquiring.ts";
 import type { Artifacts } from "./artifacts.ts";
+import { Asserting } from "./asserting.ts";
 import { AuditShipping } from "./audit-shipping.ts";
 import { Catalog, type Freshness, type RetiredTemplate } from "./catalog.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
-import { DecidedByDatabase } from "./decided.ts";
+import { DecidedByDatabase, putBackReason } from "./decided.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { LostHosts } from "./lost-hosts.ts";
-import { type HostRow, type Me, Membership, type MembershipOptions } from "./membership.ts";
+import { type Beat, type HostRow, type Me, Membership, type MembershipOptions } from "./membership.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
@@ -86,6 +87,8 @@ export interface ClusterReport {
   contradictions: number;
   /** By their outcome. */
   acquires: Readonly<Record<string, number>>;
+  /** The database may have forgotten what it had committed. */
+  isPutBack: boolean;
 }
 
 const settleMs = 60_000;
@@ -106,6 +109,7 @@ export class Cluster {
   readonly lost: LostHosts;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
+  readonly #asserting: Asserting;
   #parts: { listing: Listing; catalog: Catalog; settling: Settling; room: ClusterService["room"] } | undefined;
   #doubts: string[] = [];
   #settledAt = Number.NEGATIVE_INFINITY;
@@ -153,8 +157,9 @@ export class Cluster {
       ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
-    const ticks = () => clock.ticks();
-    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks });
+    this.#asserting = new Asserting({ sql, me, store, rows, cluster: this, clock, log });
+    const ofKeys = { rows: rows.catalog, catalog: () => this.catalog, ticks: () => clock.ticks() };
+    this.newKeys = new NewKeys({ sql, ...ofKeys });
     this.lost = new LostHosts({ sql, membership: this.membership, clock, log, lostSec: options.hostLostSec ?? 0 });
   }
 
@@ -181,7 +186,8 @@ export class Cluster {
 
   /** Why no capsule can be made by this host now. */
   reasons(): string[] {
-    return this.membership.isExpired ? ["the cluster's database is away"] : [];
+    const { isExpired, isPutBack } = this.membership;
+    return [...(isExpired ? ["the cluster's database is away"] : []), ...(isPutBack ? [putBackReason] : [])];
   }
 
   /** For the metrics of this host. */
@@ -191,6 +197,7 @@ export class Cluster {
       copyLagSec: this.copies.lagMs / 1_000,
       contradictions: this.#parts?.settling.contradictions ?? 0,
       acquires: this.acquiring.counts,
+      isPutBack: this.membership.isPutBack,
     };
   }
 
@@ -258,10 +265,10 @@ export class Cluster {
     else this.#parts.settling.doubt(id);
   }
 
-  #onBeat(beat: { catalog: number; isBack: boolean }): void {
+  #onBeat(beat: Beat): void {
     const { me, onHosts } = this.#options;
     onHosts?.(this.membership.hosts().filter(({ name, state }) => name !== me.name && state !== "gone"));
-    this.#following ??= this.#readCatalog(beat.catalog)
+    this.#following ??= this.#readCatalog(beat)
       .catch((error: unknown) => this.#options.log.error({ err: error }, "teams and keys could not be followed"))
       .finally(() => {
         this.#following = undefined;
@@ -274,16 +281,17 @@ export class Cluster {
     });
   }
 
-  async #readCatalog(number: number): Promise<void> {
+  async #readCatalog({ catalog, place }: Beat): Promise<void> {
     const allRead = this.#allRead; // what was vouched for later may not be in the heartbeat's number
-    if (await this.#joined.catalog.follow(number)) allRead();
+    if (await this.#joined.catalog.follow(catalog, place)) allRead();
   }
 
-  async #follow({ isBack }: { isBack: boolean }): Promise<void> {
+  async #follow({ isBack, place = "" }: Beat): Promise<void> {
     const { clock } = this.#options;
     const { settling } = this.#joined;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
     if (!this.#hasRecovered) return;
+    if (this.membership.isPutBack) return await this.#asserting.assert(place);
     const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
     if (isDue) {
       this.#settledAt = clock.ticks();
@@ -295,15 +303,10 @@ export class Cluster {
 
   /** After a start or an outage every row is copied once: the numbers go on above those that the database has. */
   async #goOn(): Promise<void> {
-    const { sql, me, log } = this.#options;
+    const { sql, log } = this.#options;
     try {
       if (!this.#hasGoneOn) {
-        const [found] = await sql.query<{ copy: number }>(
-          "SELECT COALESCE(MAX(copy), 0) AS copy FROM capsules WHERE host = $1",
-          [me.name],
-          { what: "read the last status copies" },
-        );
-        this.copies.goOnAfter(found?.copy ?? 0);
+        await this.copies.goOn();
         this.#hasGoneOn = true;
       }
       this.copies.markAll();

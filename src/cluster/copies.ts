@@ -71,7 +71,14 @@ export class Copies {
   }
 
   /** A daemon that has not joined anew goes on behind the numbers of its life before. */
-  goOnAfter(copy: number): void {
+  async goOn(): Promise<void> {
+    const { sql, host } = this.#options;
+    const [found] = await sql.query<{ copy: number }>(
+      "SELECT COALESCE(MAX(copy), 0) AS copy FROM capsules WHERE host = $1",
+      [host.name],
+      { what: "read the last status copies" },
+    );
+    const copy = found?.copy ?? 0;
     if (copy >= this.#number) this.#number = copy + 1_000;
   }
 

@@ -20,7 +20,7 @@ import { columnsOf, jsonOf } from "./rows.ts";
 export interface DecidedOptions {
   sql: Postgres;
   me: Me;
-  membership: Pick<Membership, "isExpired">;
+  membership: Pick<Membership, "isExpired" | "isPutBack">;
   /** The epochs of capsules. */
   holding: Pick<HoldingRows, "epoch">;
   copies: Pick<Copies, "next" | "hold">;
@@ -37,6 +37,7 @@ const defaultResumeMs = 250;
 /** A request that has waited for an acquire goes on in milliseconds, or its client has gone. */
 const admittedMs = 5_000;
 const askAgainMs = 1_000;
+export const putBackReason = "the cluster's database was put back, which its operator has not confirmed yet";
 /** Status copies that overtake one question. */
 const overtakenMax = 10;
 
@@ -50,14 +51,26 @@ export class DecidedByDatabase implements Ownership {
   readonly inDoubt = new Set<string>();
   /** Capsules that were acquired for a resume which has not begun; the functions let their rows be copied. */
   readonly #admitted = new Map<string, () => void>();
+  #deciding = 0;
 
   constructor(options: DecidedOptions) {
     this.#options = options;
   }
 
+  /** Questions whose outcome is in no row here yet. */
+  get isDeciding(): boolean {
+    return this.#deciding > 0;
+  }
+
   requireCreates(): void {
+    this.#requireOwnPlace("create a capsule");
     if (!this.#options.membership.isExpired) return;
     throw new CapsuleError("unavailable", "cannot create a capsule: the cluster's database is away");
+  }
+
+  #requireOwnPlace(what: string): void {
+    if (!this.#options.membership.isPutBack) return;
+    throw new CapsuleError("unavailable", `cannot ${what}: ${putBackReason}`);
   }
 
   async create(row: Capsule, answer: () => KeyedAnswer | undefined): Promise<void> {
@@ -124,6 +137,7 @@ export class DecidedByDatabase implements Ownership {
 
   async destroy(row: Capsule): Promise<void> {
     const { sql, me } = this.#options;
+    this.#requireOwnPlace(`destroy capsule ${row.id}`);
     try {
       const values = [row.id, this.#epoch(row.id), me.name];
       await this.#settledBy(row.id, sql.call("delete_capsule", values, { what: `destroy capsule ${row.id}` }));
@@ -144,6 +158,7 @@ export class DecidedByDatabase implements Ownership {
 
   async capture(row: Capsule, template: NewTemplate, answer: () => KeyedAnswer | undefined): Promise<void> {
     const { sql, me } = this.#options;
+    this.#requireOwnPlace(`capture capsule ${row.id}`);
     const { storage, name, overwrites, sizeBytes, canGrow, createdAt } = template;
     const columns = {
       ...{ storage, team_id: row.teamId, name, vcpus: row.vcpus, memory_mb: row.memoryMb, disk_mb: row.diskMb },
@@ -180,7 +195,7 @@ export class DecidedByDatabase implements Ownership {
   async #untilAnswered(id: string, ask: () => Promise<unknown>): Promise<void> {
     for (let mayHaveRun = false; ; ) {
       try {
-        await ask();
+        await this.#noted(ask());
         return;
       } catch (error) {
         if (!(error instanceof Unanswered)) throw error;
@@ -195,6 +210,7 @@ export class DecidedByDatabase implements Ownership {
 
   async rename(row: Capsule, name: string | null): Promise<void> {
     const { sql, me } = this.#options;
+    this.#requireOwnPlace(`rename capsule ${row.id}`);
     const ask = (copy: number) =>
       sql.call("rename_capsule", [row.id, this.#epoch(row.id), me.name, name, copy], {
         what: `rename capsule ${row.id}`,
@@ -221,9 +237,21 @@ export class DecidedByDatabase implements Ownership {
     }
   }
 
-  async #settledBy(id: string, asked: Promise<unknown>): Promise<void> {
+  /** The row here follows its answer in the same turn. */
+  async #noted(asked: Promise<unknown>): Promise<void> {
+    this.#deciding += 1;
     try {
       await asked;
+    } finally {
+      setImmediate(() => {
+        this.#deciding -= 1;
+      });
+    }
+  }
+
+  async #settledBy(id: string, asked: Promise<unknown>): Promise<void> {
+    try {
+      await this.#noted(asked);
     } catch (error) {
       if (error instanceof Unanswered) this.#options.onDoubt(id);
       throw error;

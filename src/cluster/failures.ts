@@ -17,6 +17,8 @@ const codes: Readonly<Record<string, ErrorCode>> = {
   CP013: "conflict",
   CP014: "conflict",
   CP015: "conflict",
+  CP016: "unavailable",
+  CP017: "conflict",
 };
 
 /** A create's template was replaced or deleted. */

@@ -26,6 +26,13 @@ export interface Me {
   nonce: string;
 }
 
+export interface Beat {
+  catalog: number;
+  isBack: boolean;
+  /** PostgreSQL's system and timeline. */
+  place: string | undefined;
+}
+
 export interface MembershipOptions {
   sql: Postgres;
   me: Me;
@@ -37,7 +44,7 @@ export interface MembershipOptions {
   /** A heartbeat is sent now. */
   onSend?: () => void;
   /** The database has answered; `isBack`: for the first time, or after this host had expired. */
-  onBeat: (beat: { catalog: number; isBack: boolean }) => void;
+  onBeat: (beat: Beat) => void;
   /** Another daemon has the name now: this one holds nothing any longer. */
   onRefused: (reason: string) => void;
 }
@@ -47,6 +54,14 @@ const beatMs = 1_000;
 const ownExpiryMs = 8_000;
 /** Since another host's counter moved, while this one could read it. */
 const othersExpiryMs = 12_000;
+
+/** Without the last two: of a database that was not brought up to this release yet. */
+interface Answer {
+  catalog: number;
+  hosts: HostRow[];
+  place?: string;
+  isOwnPlace?: boolean;
+}
 
 interface Seen {
   row: HostRow;
@@ -62,6 +77,7 @@ export class Membership {
   #cancel = () => {};
   #beating: Promise<void> | undefined;
   #isStopped = false;
+  #isPutBack = false;
 
   constructor(options: MembershipOptions) {
     this.#options = options;
@@ -93,6 +109,11 @@ export class Membership {
   /** The database has not answered for so long that other hosts count this one as expired. */
   get isExpired(): boolean {
     return this.silentMs >= ownExpiryMs;
+  }
+
+  /** The database may have forgotten what it had committed, and its operator has not confirmed it: nothing is decided. */
+  get isPutBack(): boolean {
+    return this.#isPutBack;
   }
 
   /** Time since the last answered heartbeat was sent; infinite before the first. */
@@ -134,7 +155,7 @@ export class Membership {
     const sentAt = clock.ticks();
     this.#options.onSend?.();
     try {
-      const { catalog, hosts } = await sql.beat<{ catalog: number; hosts: HostRow[] }>("heartbeat", [
+      const { catalog, hosts, place, isOwnPlace } = await sql.beat<Answer>("heartbeat", [
         ...[me.name, me.epoch, me.nonce, JSON.stringify(load())],
       ]);
       const isBack = this.isExpired || !this.#wasBack;
@@ -142,7 +163,8 @@ export class Membership {
       this.#see(hosts, isBack);
       this.#answeredAt = sentAt;
       this.#wasBack = true;
-      onBeat({ catalog, isBack });
+      this.#isPutBack = isOwnPlace === false;
+      onBeat({ catalog, isBack, place });
     } catch (error) {
       if (error instanceof Refusal && error.raised === "CP004") onRefused(error.message);
       else if (this.#wasBack && this.isExpired) {

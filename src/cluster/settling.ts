@@ -52,6 +52,8 @@ interface Known {
   id: string;
   host: string | null;
   name: string | null;
+  /** False: the database was put back, and may have forgotten who holds it. */
+  isOwnPlace: boolean;
   /** Other hosts count this one as lost. */
   isLost: boolean;
 }
@@ -140,7 +142,8 @@ export class Settling {
       else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
-    for (const { id, host, name, isLost } of known.values()) {
+    for (const { id, host, name, isLost, isOwnPlace } of known.values()) {
+      if (!isOwnPlace) return;
       if (isLost) this.#options.copies.mark(id);
       if (host !== me.name) this.#giveUp(id, host ?? "no host", findings);
       else if (store.get(id) !== undefined && store.get(id)?.name !== name) await this.#rename(id, findings);
@@ -155,7 +158,8 @@ export class Settling {
 
   #known(ids: string[]): Promise<Known[]> {
     return this.#options.sql.query<Known>(
-      `SELECT id, host, name, lost_at IS NOT NULL AS "isLost" FROM capsules WHERE id = ANY($1)`,
+      `SELECT id, host, name, lost_at IS NOT NULL AS "isLost", (SELECT is_own_place()) AS "isOwnPlace"
+       FROM capsules WHERE id = ANY($1)`,
       [ids],
       what,
     );

@@ -279,6 +279,11 @@ export class CapsuleRows {
     return this.#tombstones.has(id);
   }
 
+  /** As `Tombstones.since`. */
+  destroyedSince(atMs: number, after: string, most: number): string[] {
+    return this.#tombstones.since(atMs, after, most);
+  }
+
   /** As `Tombstones.forget`. */
   forgetTombstones(beforeMs: number, folders: readonly string[], most?: number): void {
     this.#tombstones.forget(beforeMs, folders, most);

@@ -12,11 +12,13 @@ export class Tombstones {
   readonly #add: StatementSync;
   readonly #has: StatementSync;
   readonly #forget: StatementSync;
+  readonly #since: StatementSync;
 
   constructor(database: Database) {
     this.#database = database;
     this.#add = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
     this.#has = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
+    this.#since = database.prepare("SELECT id FROM tombstones WHERE destroyed_at >= ? AND id > ? ORDER BY id LIMIT ?");
     this.#forget = database.prepare(
       `DELETE FROM tombstones WHERE id IN (
          SELECT id FROM tombstones INDEXED BY tombstones_by_time
@@ -35,6 +37,11 @@ export class Tombstones {
 
   has(id: string): boolean {
     return this.#has.get(id) !== undefined;
+  }
+
+  /** Ids of a page, in their order, behind `after`. */
+  since(atMs: number, after: string, most: number): string[] {
+    return (this.#since.all(atMs, after, most) as { id: string }[]).map(({ id }) => id);
   }
 
   /**

@@ -5,6 +5,7 @@ import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
 import { declareGone, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
+import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
 import { setLimit } from "../cluster/shared.ts";
 import { isOfMachine } from "../cluster/shared-limits.ts";
@@ -30,6 +31,25 @@ export async function checkCluster(): Promise<number> {
     if (file.bucket !== undefined) await checkBucket(file.bucket);
     const also = file.bucket === undefined ? "" : ", and the bucket takes, lists, returns and deletes objects";
     console.log(`cluster ${found.id}, schema ${found.schema}: the file and the database fit together${also}`);
+    return 0;
+  } finally {
+    await sql.close();
+  }
+}
+
+/** A line for each thing that a database which was put back had forgotten: what, id and host. */
+export async function confirmCluster(): Promise<number> {
+  const { sql } = await openCluster();
+  try {
+    const { was, silent, changes } = await confirmPlace(sql);
+    if (was === "own")
+      console.error("capsule: the database is the one that the cluster knows; there is nothing to confirm");
+    if (was === "other")
+      throw new Failure(
+        `hosts have not told what they hold: ${silent.join(", ")}`,
+        "Start them and wait some seconds, or declare one that never comes back gone: capsule admin hosts gone NAME.",
+      );
+    if (was === "confirmed") await print(changes.map(({ what, id, host }) => `${what}\t${id}\t${host}\n`).join(""));
     return 0;
   } finally {
     await sql.close();

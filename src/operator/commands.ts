@@ -180,6 +180,16 @@ export const operatorCommands: Commands = {
     examples: [["CAPSULE_CLUSTER=/etc/capsule/cluster.json capsule admin cluster check", "before the first start"]],
     ...local(async () => (await cluster()).checkCluster),
   },
+  "admin cluster confirm": {
+    usage: "",
+    meaning: "let the hosts go on after the database was put back",
+    details:
+      "A promoted replica, or a restored dump, may have forgotten what was committed: nothing is made or destroyed until each host has told what it holds, and this command is run. Prints what the database had forgotten, separated by tabs: team, destroyed, held or template, the id, the host.",
+    options: {},
+    words: [0, 0],
+    examples: [["capsule admin cluster confirm", "once its hosts are up"]],
+    ...local(async () => (await cluster()).confirmCluster),
+  },
   "admin cluster set": {
     usage: "NAME=VALUE",
     meaning: "change a limit of the cluster",

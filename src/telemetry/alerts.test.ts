@@ -31,7 +31,7 @@ async function exposed(): Promise<string[]> {
     diskSpareBytes: () => -1,
     lostFolders: () => 1,
     adopting: () => 0,
-    cluster: () => ({ isDatabaseUp: true, copyLagSec: 0, contradictions: 0, forwarded: {} }),
+    cluster: () => ({ isDatabaseUp: true, copyLagSec: 0, contradictions: 0, isPutBack: false, forwarded: {} }),
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   metrics.statusReached("error");
@@ -94,7 +94,7 @@ test("each metric and label of the board exists, and its panels do not overlap",
 });
 
 test("each rule has a severity, a sentence and a remedy, and settings that exist", () => {
-  assert.equal(expressions.length, 12);
+  assert.equal(expressions.length, 13);
   for (const part of ["alert", "expr", "labels", "summary", "remedy"])
     assert.equal(rules.match(new RegExp(`\\b${part}: \\S`, "g"))?.length, expressions.length, part);
   for (const [name] of rules.matchAll(/CAPSULE_[A-Z_]+/g)) assert.ok(configHelp().includes(name), name);
@@ -129,6 +129,7 @@ const cases: Case[] = [
   ["CapsuleRelayDown", "capsule_network_relay_up", "1x9 0x3 1x20", [12]],
   ["CapsuleRelayDown", "capsule_network_relay_up", "1x9 0x1 1x20", []],
   ["CapsuleClusterDisagrees", "capsule_cluster_contradictions", "0x10 1x4 0x20", [12]],
+  ["CapsuleClusterDatabasePutBack", "capsule_cluster_database_put_back", "0x10 1x4 0x20", [12]],
   ["CapsuleClusterDatabaseAway", "capsule_cluster_database_up", "1x9 0x3 1x20", [12]],
   ["CapsuleClusterDatabaseAway", "capsule_cluster_database_up", "1x9 0x1 1x20", []],
   ["CapsuleClusterBehind", "capsule_cluster_copy_lag_seconds", "0x9 11x3 0x20", [12]],

@@ -148,11 +148,15 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
 });
 
 test("a host of a cluster shows its part in it, and a host alone shows none", async () => {
-  const cluster = { isDatabaseUp: false, copyLagSec: 1.5, contradictions: 2, forwarded: { answered: 3, given_up: 1 } };
+  const cluster = {
+    ...{ isDatabaseUp: false, copyLagSec: 1.5, contradictions: 2, isPutBack: true },
+    forwarded: { answered: 3, given_up: 1 },
+  };
   const { metric } = fresh({ cluster: () => cluster });
   assert.equal(await metric("capsule_cluster_database_up"), 0);
   assert.equal(await metric("capsule_cluster_copy_lag_seconds"), 1.5);
   assert.equal(await metric("capsule_cluster_contradictions"), 2);
+  assert.equal(await metric("capsule_cluster_database_put_back"), 1);
   for (let times = 0; times < 2; times++)
     assert.equal(await metric('capsule_cluster_forwarded_requests_total{outcome="answered"}'), 3);
   assert.equal(await fresh().metric("capsule_cluster_database_up"), undefined);

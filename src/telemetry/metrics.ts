@@ -34,6 +34,7 @@ export interface ClusterReport {
   isDatabaseUp: boolean;
   copyLagSec: number;
   contradictions: number;
+  isPutBack: boolean;
   /** Requests that were passed on to other hosts, by outcome. */
   forwarded: Readonly<Record<string, number>>;
 }
@@ -281,6 +282,11 @@ function registerCluster(report: () => ClusterReport, registers: Registry[]): vo
       "contradictions",
       "Capsules and templates about which this host and the cluster disagree.",
       ({ contradictions }) => contradictions,
+    ],
+    [
+      "database_put_back",
+      "1: the cluster's database may have forgotten what it had committed, and nothing is decided.",
+      ({ isPutBack }) => Number(isPutBack),
     ],
   ];
   for (const [name, help, read] of gauges)

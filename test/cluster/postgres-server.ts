@@ -1,6 +1,17 @@
 /** A PostgreSQL of the test's own: Debian's programs, in a folder of their own, reached by a socket in it. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -78,6 +89,33 @@ export class PostgresServer {
     await promise;
   }
 
+  /** Keeps what it has now, for `putBack`. Its connections end. */
+  async save(): Promise<void> {
+    await this.stop();
+    rmSync(this.#saved, { recursive: true, force: true });
+    cpSync(this.#data, this.#saved, { recursive: true, preserveTimestamps: true });
+    this.#own(this.#saved);
+    await this.resume();
+  }
+
+  /** It has forgotten all since then, as a replica that is promoted: on another timeline. */
+  async putBack(): Promise<void> {
+    await this.stop();
+    rmSync(this.#data, { recursive: true, force: true });
+    renameSync(this.#saved, this.#data);
+    rmSync(join(this.#data, "postmaster.pid"), { force: true });
+    writeFileSync(join(this.#data, "standby.signal"), "");
+    this.#own(this.#data);
+    await this.resume();
+    runProgram("psql", [
+      "--host",
+      this.folder,
+      "--username=capsule",
+      "--dbname=postgres",
+      "--command=SELECT pg_promote()",
+    ]);
+  }
+
   /** The URL of a new, empty database. */
   newDatabase(): string {
     const name = `test_${++this.#databases}`;
@@ -87,6 +125,17 @@ export class PostgresServer {
 
   get #data(): string {
     return join(this.folder, "data");
+  }
+
+  get #saved(): string {
+    return join(this.folder, "saved");
+  }
+
+  /** PostgreSQL has a user of its own. */
+  #own(folder: string): void {
+    const user = userOf();
+    if (user !== undefined) execFileSync("chown", ["-R", `${user.uid}:${user.gid}`, folder]);
+    chmodSync(folder, 0o700);
   }
 
   async #isUp(): Promise<boolean> {

@@ -6,6 +6,7 @@ import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
+import { putBack } from "./put-back.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
@@ -19,6 +20,7 @@ export const steps: readonly string[] = [
   goneHosts,
   artifacts,
   upkeep,
+  putBack,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
