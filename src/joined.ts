@@ -12,6 +12,7 @@ import { PeerLinks } from "./cluster/peer-links.ts";
 import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
 import { Postgres } from "./cluster/postgres.ts";
+import { FetchedFiles, type FetchedFilesOptions } from "./cluster/released-files.ts";
 import { SharedLimits } from "./cluster/shared-limits.ts";
 import { Upkeep, type UpkeepOptions } from "./cluster/upkeep.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
@@ -37,6 +38,7 @@ import type { Limits } from "./wire/limits.ts";
 export interface OwnFolders {
   shared: ArtifactFolders;
   moved: MovedFolders;
+  fetches: FetchedFilesOptions["fetches"];
 }
 
 export interface Joined {
@@ -108,14 +110,15 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
-    async start(service, { shared: folders, moved }) {
+    async start(service, { shared: folders, moved, fetches }) {
       artifacts?.begin({ folders, hold: (storage) => service.promised.folder(storage) });
+      const files = sealed && artifacts && new FetchedFiles({ bucket: sealed, artifacts, moved, fetches });
       if (sealed !== undefined) {
         await repair(moved, { store: records.store, holding, log });
         const own = { ...{ sql, host: me.name, clock, log }, cacheBytes: config.cacheMb * 2 ** 20 };
         upkeep = upkeepOf({ ...own, bucket: sealed.bucket, holding, folders: moved }, records);
       }
-      await startCluster(cluster, service);
+      await startCluster(cluster, service, files);
       cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
     },
     listen: async (ready) => {

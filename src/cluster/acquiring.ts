@@ -139,11 +139,11 @@ export class Acquiring {
     if (released === undefined) return false;
     underWay.teamId = released.row.teamId;
     underWay.name = released.row.name;
+    onBegin();
     using _admitted = await this.#files.admit(released).catch((error: unknown) => {
       this.counts.refused++;
       throw error;
     });
-    onBegin();
     const row = await this.#decide(released, underWay.need);
     if (row === undefined) return false;
     await this.#hold(row, underWay.need);

@@ -30,6 +30,7 @@ import { Launcher } from "./launch/launcher.ts";
 import { shutDown, stopGraceMs } from "./launch/shut-down.ts";
 import { Starter } from "./launch/starter.ts";
 import type { LocalHostOptions } from "./local-host-options.ts";
+import { LocalFetches } from "./moves/local-fetches.ts";
 import { LocalMoves } from "./moves/local-moves.ts";
 import type { MovedFolders } from "./moves/moved-folders.ts";
 import { SharedFolders } from "./shared-folders/shared-folders.ts";
@@ -40,6 +41,7 @@ import { WarmStarts } from "./warm/warm-starts.ts";
 export class LocalHost implements Host {
   readonly lostFound: LostFound;
   readonly moved: MovedFolders;
+  readonly fetches: LocalFetches;
   readonly space: DiskSpace;
   readonly memory: HostMemory;
   readonly admission: Admission;
@@ -86,7 +88,7 @@ export class LocalHost implements Host {
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     const parts = { ...options, space, bases: this.#bases, templates: this.#templates, verifier: this.#verifier };
-    this.moved = new LocalMoves(parts);
+    [this.moved, this.fetches] = [new LocalMoves(parts), new LocalFetches(parts)];
     this.shared = new SharedFolders(parts);
     const disk = { space, copies: lineOfCopies() };
     this.#checkpointer = new Checkpointer({ ...parts, ...disk, slots: new FairSlots(savesAtOnce) });
@@ -94,8 +96,8 @@ export class LocalHost implements Host {
     this.#warm = new WarmStarts(launch, warm, memory);
     const launcher = new Launcher(launch, this.#warm);
     this.#launcher = launcher;
-    this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher });
-    this.#booter = new Booter({ ...launch, verifier: this.#verifier, launcher });
+    const starting = { ...launch, verifier: this.#verifier, launcher };
+    [this.#starter, this.#booter] = [new Starter(starting), new Booter(starting)];
     this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher });
     const onReached = (guest: LiveGuest) => void this.#hold(guest);
     this.#adopter = new Adopter({ ...launch, launcher, restorer: this.#restorer, onReached });
@@ -132,8 +134,7 @@ export class LocalHost implements Host {
   }
 
   diskBytes(id: string): Promise<number> {
-    const folder = this.#paths.capsule(id);
-    return allocatedInAll([folder, join(folder, checkpointName)]);
+    return allocatedInAll([this.#paths.capsule(id), join(this.#paths.capsule(id), checkpointName)]);
   }
 
   memoryByCapsule(): Promise<Map<string, number>> {

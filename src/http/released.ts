@@ -39,7 +39,7 @@ export interface ReleasedCapsules {
   hostsFor(capsule: ReleasedCapsule): (string | null)[];
   /**
    * Resolves when this host holds the capsule; false: another one does by now, or it is gone. Calls for one capsule share the work, which
-   * goes on when their clients leave. `onBegin`: called when it is known that this host can do it. Rejects with the refusal, and then no
+   * goes on when their clients leave. `onBegin`: called when this host has read that it is released. Rejects with the refusal, and then no
    * host holds the capsule, or this one, which has not been able to tell the database yet.
    */
   acquire(of: { id: string; need: Need; onBegin?: () => void }): Promise<boolean>;

@@ -242,16 +242,18 @@ test("a host that says nothing for a while is passed over, and finds that anothe
   const [a, b] = cluster.hosts as [Host, Host];
   const id = await released(cluster.bucket, a);
   const { promise, resolve } = Promise.withResolvers<void>();
-  const admit = a.files.admit.bind(a.files);
-  a.files.admit = async (of) => {
+  const { acquiring } = a.cluster;
+  const acquire = acquiring.acquire.bind(acquiring);
+  const late = Promise.withResolvers<boolean>();
+  acquiring.acquire = async (of) => {
     await promise;
-    return await admit(of);
+    late.resolve(acquire(of));
+    return await late.promise;
   };
   const resumed = await b.call("POST", `/v1/capsules/${id}/resume`);
   assert.deepEqual([resumed.status, resumed.json.host], [200, "b"]);
   resolve();
-  await a.cluster.acquiring.ended();
-  assert.equal(a.cluster.acquiring.counts.lost, 1);
+  assert.equal(await late.promise, false);
   assert.deepEqual(
     [a, b].map(({ service }) => service.store.get(id) !== undefined),
     [false, true],

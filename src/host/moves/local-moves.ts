@@ -11,6 +11,7 @@ import type { DiskSpace } from "../disk/disk-space.ts";
 import { allocatedInAll, isMissing, syncFolder } from "../disk/files.ts";
 import { readHashes } from "../disk/hashes.ts";
 import { hashesName, type Manifest } from "../disk/manifest.ts";
+import type { Paths } from "../disk/paths.ts";
 import type { Bases } from "../images/bases.ts";
 import { checkpointParts, finishFetched, type MoveOptions, readFolder } from "./fetched-folder.ts";
 import type {
@@ -183,4 +184,9 @@ function nameOf(id: string, { epoch, revision }: ReleasedAs): string {
 function partsOf(name: string): ({ id: string } & ReleasedAs) | undefined {
   const [, id, epoch, revision] = namePattern.exec(name) ?? [];
   return id === undefined ? undefined : { id, epoch: Number(epoch), revision: Number(revision) };
+}
+
+/** The place of a folder that was set aside. */
+export function folderOf(paths: Paths, id: string, of: ReleasedAs): string {
+  return paths.released(nameOf(id, of));
 }
