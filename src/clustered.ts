@@ -10,6 +10,7 @@ import type { Cluster } from "./cluster/cluster.ts";
 import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
 import { findTemplate, keptAnswer, type RemoteTemplate, retireTemplate, templatesOf } from "./cluster/shared.ts";
+import { UnusableHere } from "./cluster/template-files.ts";
 import { RefusedHere } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
 import type { buildService } from "./service.ts";
@@ -101,18 +102,26 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
   };
 }
 
-function capsulesOf({ capsules, templateRows }: Service, cluster: Cluster): Services["capsules"] {
+function capsulesOf({ capsules, templateRows, host }: Service, cluster: Cluster): Services["capsules"] {
   const { urlSecrets, metrics, networks } = capsules;
   return {
     ...{ urlSecrets, metrics, networks },
     ...bound(capsules),
     create: async (teamId, request, ...rest) => {
-      try {
-        if (templateRows.named(teamId, request.template) === undefined) cluster.placement.requireFit(request);
+      const { template } = request;
+      const create = async (isReplaced: boolean) => {
+        const hasImage = host.images().some(({ name }) => name === template);
+        using _files = await cluster.templateFiles?.ensure(teamId, template, { hasImage, isReplaced });
+        if (templateRows.named(teamId, template) === undefined) cluster.placement.requireFit(request);
         return await capsules.create(teamId, request, ...rest);
+      };
+      try {
+        return await create(false).catch(async (error: unknown) => {
+          if (!(await wasReplaced(error, cluster, teamId, template))) throw error;
+          return await create(true);
+        });
       } catch (error) {
-        if (isOfThisHost(error)) throw new RefusedHere(error);
-        throw await ofTemplate(error, cluster, teamId, request.template);
+        throw isOfThisHost(error) ? new RefusedHere(error) : error;
       }
     },
     find: (...of) => cluster.listing.find(...of),
@@ -148,14 +157,18 @@ function bound(capsules: Service["capsules"]): Pick<Services["capsules"], (typeo
 
 /** A create is refused like this before anything of it is done: the host has no room, or lacks a file that VMs start from. */
 function isOfThisHost(error: unknown): error is CapsuleError {
+  if (error instanceof UnusableHere) return true;
   return error instanceof CapsuleError && (error.code === "no_capacity" || error.code === "agent_error");
 }
 
-/** A template that was deleted at another host, which this one has not read yet, is none. */
-async function ofTemplate(error: unknown, { sql }: Cluster, teamId: string, template: string): Promise<unknown> {
-  if (!(error instanceof Refusal) || error.raised !== retired) return error;
-  const replaced = await findTemplate(sql, teamId, template);
-  return replaced === undefined ? noTemplate(template) : error;
+/**
+ * Whether the template that a create was refused for was replaced at another host, and the new one can be fetched. Throws "not_found"
+ * where it was deleted there: this host has not read that yet.
+ */
+async function wasReplaced(error: unknown, cluster: Cluster, teamId: string, template: string): Promise<boolean> {
+  if (!(error instanceof Refusal) || error.raised !== retired) return false;
+  if ((await findTemplate(cluster.sql, teamId, template)) === undefined) throw noTemplate(template);
+  return cluster.templateFiles !== undefined;
 }
 
 /** The name was taken by a template that another host has deleted, and that this one has not forgotten yet: it does so. */

@@ -88,7 +88,7 @@ export class OwnedChanges {
     const { store, transitions, templates, clock, ownership, decisions } = this.#options;
     const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
     let result: { value: T } | undefined;
-    await transitions.capture(row, storage, async (captured) => {
+    const commitFiles = async (captured: Captured) => {
       const createdAt = clock.now();
       const ask = () => {
         if (store.isBeingDestroyed(row.id)) throw missing(row.id);
@@ -107,7 +107,20 @@ export class OwnedChanges {
         }
       };
       await decisions.make(row.id, ask, begin);
-    });
+    };
+    let isKept = false;
+    const keep = async ({ sizeBytes }: Captured, signal: AbortSignal) => {
+      isKept = true;
+      await ownership.keepFiles?.({ storage, sizeBytes }, signal);
+    };
+    try {
+      const steps = { ...(ownership.keepFiles === undefined ? {} : { keep }), commit: commitFiles };
+      await transitions.capture(row, storage, steps);
+    } catch (error) {
+      // Files that cannot be dropped now are forgotten in time.
+      if (isKept && !(error instanceof Undecided)) await ownership.dropFiles?.(storage).catch(() => {});
+      throw error;
+    }
     if (result === undefined) throw new Error(`the capture of capsule ${row.id} was not committed`);
     return result.value;
   }

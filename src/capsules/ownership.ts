@@ -2,6 +2,7 @@
  * The port that decides which host holds a capsule, for services of several hosts: it is asked before a capsule changes hands, gets a
  * name or uses a team's quotas. A host alone holds all of its capsules (docs/adr/0092).
  */
+import type { Captured } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Capsule } from "./store.ts";
 
@@ -22,6 +23,10 @@ export interface Ownership {
   destroy(row: Capsule): Promise<void> | undefined;
   /** As `destroy`, of a create that failed: what was kept for its Idempotency-Key goes, too. Default: `destroy`. */
   unmake?(row: Capsule): Promise<void> | undefined;
+  /** The files of a template are made, for `capture`: they have to outlive this host first. Default: they stay where they are. */
+  keepFiles?(template: Pick<NewTemplate, "storage" | "sizeBytes">, signal: AbortSignal): Promise<void>;
+  /** `keepFiles` was called, and there is no such template. */
+  dropFiles?(storage: string): Promise<void>;
   /**
    * A running capsule becomes the template, and is destroyed. Rejects with Undecided where that may be decided, or be so later. `answer`: as
    * of `create`.
@@ -38,6 +43,14 @@ export interface TemplatePlace {
   name: string;
   /** Whether the team's template of that name, if there is one, is replaced. */
   overwrites: boolean;
+}
+
+/** The steps of a capture behind the making of its files. */
+export interface CaptureSteps {
+  /** See Ownership.keepFiles. */
+  keep?: (captured: Captured, signal: AbortSignal) => Promise<void>;
+  /** Makes the template's row and begins the destroy of the capsule, unless one has begun. */
+  commit: (captured: Captured) => Promise<unknown>;
 }
 
 export interface NewTemplate extends TemplatePlace {

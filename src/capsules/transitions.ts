@@ -4,7 +4,7 @@
  * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Admitted, Captured, Guest, GuestEnd, Host, ReserveShare, Turn } from "../host/host.ts";
+import type { Admitted, Guest, GuestEnd, Host, ReserveShare, Turn } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -16,7 +16,7 @@ import { asAgentError, justEnded, reasonOf } from "./failures.ts";
 import { participles } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import { originOf } from "./origin.ts";
-import { Undecided } from "./ownership.ts";
+import { type CaptureSteps, Undecided } from "./ownership.ts";
 import type { Runs } from "./runs.ts";
 import { type Operate, requireGuest, Stops } from "./stops.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
@@ -168,16 +168,18 @@ export class Transitions {
     });
   }
 
-  /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, unless one has begun. */
-  capture(row: Capsule, storage: string, commit: (captured: Captured) => Promise<unknown>): Promise<void> {
+  /** running → gone, its files in a template. */
+  capture(row: Capsule, storage: string, { keep, commit }: CaptureSteps): Promise<void> {
     const { host, locks, runs, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = requireGuest(row.id, this.#options);
       await this.#save(row, guest, "capture", row.teamId);
       try {
-        const captured = await this.#abortables.run(row.id, (signal) =>
-          host.capture(guest, storage, { owner: row.teamId, signal }),
-        );
+        const captured = await this.#abortables.run(row.id, async (signal) => {
+          const made = await host.capture(guest, storage, { owner: row.teamId, signal });
+          await keep?.(made, signal);
+          return made;
+        });
         await commit(captured);
         step("captured.committed");
       } catch (error) {

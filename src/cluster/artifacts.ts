@@ -38,6 +38,8 @@ export interface ArtifactFolders {
   place(kind: ArtifactKind, key: string, bytes: number): Promise<Disposable & { work: string; target: string }>;
   /** Throws "agent_error" unless all of it is what a host would have made itself. */
   check(kind: ArtifactKind, key: string, folder: string): Promise<void>;
+  /** Throws "conflict" for a template of a machine that this host cannot build. */
+  requireUsable(storage: string): Promise<void>;
   /** It is in its place, and may be used. */
   published(kind: ArtifactKind, key: string): Promise<void>;
 }
@@ -56,6 +58,9 @@ export interface ArtifactParts {
   /** The files of a template without a row are not removed until the result is disposed of. */
   hold: (storage: string) => Disposable;
 }
+
+/** No host has offered it, or it was of a template that is gone. */
+export class NotInBucket extends CapsuleError {}
 
 interface Row {
   prefix: string;
@@ -160,7 +165,7 @@ export class Artifacts {
     using _held = await this.#hold(kind, key);
     if ((await folders.find(kind, key)) === undefined) {
       const row = await this.#row(kind, key);
-      if (row === undefined) throw new CapsuleError("unavailable", `the bucket has no ${kind} ${key}`);
+      if (row === undefined) throw new NotInBucket("unavailable", `the bucket has no ${kind} ${key}`);
       const record = { object: `${row.prefix}/manifest`, sha256: row.sha256 };
       const reading = { writtenAt: row.createdAt, signal };
       const manifest = await bucket.getManifest(record, bytesMax, reading);
@@ -187,6 +192,11 @@ export class Artifacts {
   async #hold(kind: ArtifactKind, key: string): Promise<Disposable> {
     const { folders, templates } = this.#parts;
     return kind === "template" ? templates.hold(key) : await folders.hold(kind, key);
+  }
+
+  /** The folders of this host. */
+  get folders(): ArtifactFolders {
+    return this.#parts.folders;
   }
 
   get #parts() {

@@ -5,6 +5,7 @@
 import type { Clock } from "../capsules/clock.ts";
 import type { CatalogKey, CatalogRows } from "../db/catalog-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
+import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import type { Postgres } from "./postgres.ts";
 import type { TemplatePlaces } from "./template-places.ts";
@@ -34,11 +35,13 @@ export interface CatalogOptions {
   log: Log;
   /** A team is gone, with its keys. False: it has capsules or files here, and is asked for again. */
   onTeamDeleted: (team: TeamRow) => boolean;
-  /** Templates that were made here and are no longer used. */
+  /** Templates whose files are here and that are no longer used. */
   onRetired: (templates: RetiredTemplate[]) => Promise<void>;
   /** Keys may have ended. */
   onKeys: () => void;
   places: Pick<TemplatePlaces, "follow">;
+  /** Templates whose files are here. */
+  templates: Pick<TemplateRows, "all">;
   freshness: Freshness;
   onLimits: (limits: Readonly<Record<string, unknown>>) => void;
   /** How long a revoked key is kept. */
@@ -135,7 +138,7 @@ export class Catalog {
   }
 
   async #read(number: number): Promise<void> {
-    const { sql, host, rows, clock, onRetired, onKeys, places, onLimits } = this.#options;
+    const { sql, host, rows, clock, onRetired, onKeys, places, onLimits, templates } = this.#options;
     const began = clock.ticks();
     const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
     const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
@@ -150,10 +153,12 @@ export class Catalog {
       [this.#applied],
       what,
     );
+    // A template that was made elsewhere may have been fetched.
+    const here = templates.all().flatMap(({ storage, retiredAt }) => (retiredAt === null ? [storage] : []));
     const retired = await sql.query<RetiredTemplate>(
       `SELECT storage, team_id AS "teamId", name, retired_at AS "retiredAt", is_deleted AS "isDeleted"
-       FROM templates WHERE catalog > $1 AND made_on = $2 AND retired_at IS NOT NULL`,
-      [this.#applied, host],
+       FROM templates WHERE catalog > $1 AND (made_on = $2 OR storage = ANY($3)) AND retired_at IS NOT NULL`,
+      [this.#applied, host, here],
       what,
     );
     await places.follow(this.#applied);

@@ -30,6 +30,7 @@ import type { Postgres } from "./postgres.ts";
 import { ReleasedByDatabase } from "./released-capsules.ts";
 import { Settling } from "./settling.ts";
 import { TeamChanges } from "./team-changes.ts";
+import { TemplateFiles } from "./template-files.ts";
 import { TemplatePlaces } from "./template-places.ts";
 
 export interface ClusterOptions {
@@ -103,6 +104,9 @@ export class Cluster {
   readonly released: ReleasedByDatabase;
   readonly locations: Locations;
   readonly placement: Placement;
+  /** Undefined: the cluster has no bucket. */
+  readonly artifacts: Artifacts | undefined;
+  readonly templateFiles: TemplateFiles | undefined;
   readonly audit: AuditShipping;
   readonly changes: TeamChanges;
   readonly newKeys: NewKeys;
@@ -123,7 +127,7 @@ export class Cluster {
   #hasRecovered = false;
 
   constructor(options: ClusterOptions) {
-    const { sql, me, store, clock, log, rows, onRefused } = options;
+    const { sql, me, store, clock, log, rows, onRefused, artifacts } = options;
     this.#options = options;
     this.sql = sql;
     this.membership = new Membership({
@@ -140,7 +144,7 @@ export class Cluster {
     this.decided = new DecidedByDatabase({
       ...{ sql, me, membership: this.membership, copies: this.copies, holding: rows.holding, clock },
       onDoubt: (id) => this.#doubt(id),
-      ...{ resumeMs: options.resumeMs, step: options.step },
+      ...{ resumeMs: options.resumeMs, step: options.step, artifacts },
     });
     this.acquiring = new Acquiring({
       ...{ sql, me, store, log, holding: rows.holding, copies: this.copies, decided: this.decided },
@@ -153,8 +157,11 @@ export class Cluster {
       onDoubt: (id) => this.#doubt(id),
     });
     this.#places = new TemplatePlaces({ sql, host: me.name, own: rows.templates });
+    const [places, fetches] = [this.#places, artifacts !== undefined];
+    this.artifacts = artifacts;
+    this.templateFiles = artifacts && new TemplateFiles({ artifacts, places, rows: rows.templates });
     this.placement = new Placement({
-      ...{ membership: this.membership, templates: this.#places, room: () => this.#room() },
+      ...{ membership: this.membership, templates: places, room: () => this.#room(), fetches },
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     this.#asserting = new Asserting({ sql, me, store, rows, cluster: this, clock, log });
@@ -165,11 +172,6 @@ export class Cluster {
 
   get step(): ClusterStep | undefined {
     return this.#options.step;
-  }
-
-  /** Undefined: the cluster has no bucket. */
-  get artifacts(): Artifacts | undefined {
-    return this.#options.artifacts;
   }
 
   get host(): string {
@@ -217,7 +219,7 @@ export class Cluster {
       listing: new Listing({ sql, host: me.name, store, viewOfOwn: viewOf }),
       catalog: new Catalog({
         ...{ sql, host: me.name, rows: rows.catalog, clock, log },
-        ...{ onTeamDeleted, onRetired, onKeys, places: this.#places, revokedKeepMs },
+        ...{ onTeamDeleted, onRetired, onKeys, places: this.#places, revokedKeepMs, templates: rows.templates },
         freshness: this.#options.freshness ?? { ageMs: () => Number.POSITIVE_INFINITY, note() {} },
         onLimits: (limits) => this.#options.onLimits?.(limits),
       }),
@@ -257,7 +259,7 @@ export class Cluster {
   #room(): Room {
     const any = Number.MAX_SAFE_INTEGER;
     const { vcpus_max = any, memory_max_mb = any } = this.#options.largest ?? {};
-    return { ...this.#joined.room(), vcpus_max, memory_max_mb };
+    return { ...this.#joined.room(), fetches: this.artifacts !== undefined, vcpus_max, memory_max_mb };
   }
 
   #doubt(id: string): void {

@@ -11,6 +11,7 @@ import {
 import type { Capsule } from "../capsules/store.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { Artifacts } from "./artifacts.ts";
 import type { ClusterStep, Copies } from "./copies.ts";
 import { Refusal, Unanswered } from "./failures.ts";
 import type { Me, Membership } from "./membership.ts";
@@ -30,6 +31,8 @@ export interface DecidedOptions {
   /** How long a resume waits for its decision; default 250 ms. */
   resumeMs?: number | undefined;
   step?: ClusterStep | undefined;
+  /** Undefined: the cluster has no bucket. */
+  artifacts?: Pick<Artifacts, "offer" | "withdraw"> | undefined;
 }
 
 /** A resume of a capsule that is held does not wait longer: the host's own bounds then decide. */
@@ -38,6 +41,8 @@ const defaultResumeMs = 250;
 const admittedMs = 5_000;
 const askAgainMs = 1_000;
 export const putBackReason = "the cluster's database was put back, which its operator has not confirmed yet";
+/** Time for a template's files to be in the bucket: 4 MiB/s, and what its image and its QEMU build may take. */
+const [keepMs, keepBytesPerMs] = [120_000, 4_194];
 /** Status copies that overtake one question. */
 const overtakenMax = 10;
 
@@ -156,6 +161,25 @@ export class DecidedByDatabase implements Ownership {
     );
   }
 
+  async keepFiles(
+    { storage, sizeBytes }: Pick<NewTemplate, "storage" | "sizeBytes">,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { artifacts } = this.#options;
+    if (artifacts === undefined) return;
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(tooSlow()), keepMs + sizeBytes / keepBytesPerMs);
+    try {
+      await artifacts.offer("template", storage, AbortSignal.any([signal, late.signal]));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async dropFiles(storage: string): Promise<void> {
+    await this.#options.artifacts?.withdraw(storage);
+  }
+
   async capture(row: Capsule, template: NewTemplate, answer: () => KeyedAnswer | undefined): Promise<void> {
     const { sql, me } = this.#options;
     this.#requireOwnPlace(`capture capsule ${row.id}`);
@@ -257,6 +281,10 @@ export class DecidedByDatabase implements Ownership {
       throw error;
     }
   }
+}
+
+function tooSlow(): CapsuleError {
+  return new CapsuleError("unavailable", "cannot capture: the bucket has taken too long");
 }
 
 function keyColumns(teamId: string, { route, key, bodyHash, status, answer, keepMs }: KeyedAnswer) {

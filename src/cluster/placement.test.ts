@@ -36,14 +36,17 @@ class FakeHosts {
     return row?.isExpired === false ? row : undefined;
   }
 
-  placement(random = 0): Placement {
+  placement(random = 0, fetches = false): Placement {
     const known = (_team: string, name: string) => this.templates.get(name);
     const find = async () => {
       this.lookups += 1;
       return undefined;
     };
     const room = () => ({ free_mb: this.ownMb, images: ["minimal"], vcpus_max: 4, memory_max_mb: 8 * gib });
-    return new Placement({ membership: this, templates: { known, find }, room, random: () => random });
+    return new Placement({
+      ...{ membership: this, templates: { known, find }, fetches, random: () => random },
+      room: () => ({ ...room(), fetches }),
+    });
   }
 }
 
@@ -139,6 +142,24 @@ test("a template is used where its files are, and 503 names a host that cannot b
   Object.assign(hosts.rows.get("b")!, { isExpired: true });
   const away = hosts.placement().hostsFor({ ...wanted, template: "tools" });
   await assert.rejects(away, { code: "unavailable", details: { host: "b" }, message: /template tools is on host b/ });
+});
+
+test("with a bucket the host that has a template is asked first, and then those that can fetch it", async () => {
+  const can = { fetches: true };
+  const hosts = new FakeHosts({
+    has: { ...can, free_mb: 0 },
+    big: { ...can, free_mb: 20 * gib },
+    old: { free_mb: 99 * gib },
+  });
+  hosts.templates.set("tools", "has");
+  const asked = () => hosts.placement(0, true).hostsFor({ ...wanted, template: "tools", vcpus: 99 });
+  assert.deepEqual(await asked(), ["has", "big", null]);
+  hosts.rows.get("has")!.isExpired = true;
+  assert.deepEqual(await asked(), ["big", null], "it is not waited for");
+  hosts.templates.set("tools", "me");
+  assert.deepEqual(await asked(), [null, "big"]);
+  hosts.templates.set("tools", "old");
+  assert.deepEqual(await asked(), ["old", "big", null], "it cannot fetch, and need not");
 });
 
 test("an unknown template is looked up once, and refused here", async () => {

@@ -12,6 +12,8 @@ export interface Room {
   free_mb: number;
   /** Its built-in images. */
   images: string[];
+  /** It can fetch what a template needs. */
+  fetches?: boolean;
   /** The largest shape of a capsule. */
   vcpus_max: number;
   memory_max_mb: number;
@@ -20,6 +22,8 @@ export interface Room {
 export interface PlacementOptions {
   membership: Pick<Membership, "me" | "hosts" | "alive" | "isExpired">;
   templates: Pick<TemplatePlaces, "known" | "find">;
+  /** Hosts fetch a template that another one has made. */
+  fetches?: boolean;
   /** This host's, now. */
   room: () => Room;
   /** In [0, 1); a test gives its own. */
@@ -37,6 +41,11 @@ const sentMax = 1_024;
 /** Another host is worth the way there when it has this much more free: a quarter, and half a GiB. */
 const [worthFactor, worthMb] = [1.25, 512];
 
+interface Up {
+  row: HostRow;
+  room: Room;
+}
+
 interface Candidate {
   /** Null: this host. */
   host: string | null;
@@ -53,14 +62,15 @@ export class Placement implements Placements {
   }
 
   async hostsFor(wanted: NewCapsule): Promise<HostForCreate[]> {
-    const { membership, templates } = this.#options;
+    const { membership, templates, fetches = false } = this.#options;
     if (membership.isExpired) return [null]; // no host is known to be up, and this one can make none
     const { teamId, template } = wanted;
     const withImage = this.#withImage(template);
     const found =
-      templates.known(teamId, template) ?? (withImage.length > 0 ? undefined : await templates.find(teamId, template));
-    if (found !== undefined) return [this.#reachable(found, template)];
-    return this.#ranked(withImage, wanted).slice(0, askedMax);
+      templates.known(teamId, template) ??
+      (withImage.length > 0 ? undefined : (await templates.find(teamId, template))?.host);
+    if (found === undefined) return this.#ranked(withImage, wanted).slice(0, askedMax);
+    return fetches ? this.#withFiles(found).slice(0, askedMax) : [this.#reachable(found, template)];
   }
 
   /** For a capsule of an image on this host. Throws "no_capacity". */
@@ -91,26 +101,42 @@ export class Placement implements Placements {
     throw new CapsuleError("unavailable", message, { details: { host } });
   }
 
+  /** The host that has a template's files, if it is up, and then those that can fetch them: its shape is known where they are. */
+  #withFiles(host: string): HostForCreate[] {
+    const first = host === this.#options.membership.me.name ? null : host;
+    const up = this.#up();
+    const ranked = this.#byMemory(up.filter(({ row, room }) => row.name === host || room.fetches === true));
+    return up.some(({ row }) => row.name === host) ? [first, ...ranked.filter((each) => each !== first)] : ranked;
+  }
+
   /** Hosts that are up and have this built-in image. */
-  #withImage(name: string): { row: HostRow; room: Room }[] {
+  #withImage(name: string): Up[] {
+    return this.#up().filter(({ room: { images } }) => images.includes(name));
+  }
+
+  #up(): Up[] {
     const { membership, room } = this.#options;
     const { me } = membership;
     const rows = membership.hosts().filter(({ isExpired, state }) => !isExpired && state === "up");
-    const all = rows.map((row) => ({ row, room: row.name === me.name ? room() : roomOf(row.load) }));
-    return all.filter(({ room: { images } }) => images.includes(name));
+    return rows.map((row) => ({ row, room: row.name === me.name ? room() : roomOf(row.load) }));
   }
 
   /** In the order in which they are asked. Where none has the image: this one, whose refusal is the answer. */
-  #ranked(hosts: { row: HostRow; room: Room }[], wanted: NewCapsule): HostForCreate[] {
-    const { membership, random = Math.random } = this.#options;
-    const own = membership.me.name;
+  #ranked(hosts: Up[], wanted: NewCapsule): HostForCreate[] {
     if (hosts.length === 0) return [null];
     const fitting = hosts.filter(({ room }) => wanted.vcpus <= room.vcpus_max && wanted.memoryMb <= room.memory_max_mb);
     if (fitting.length === 0) {
       if (this.#isBeyondAll(wanted)) return [null]; // the size is invalid, as this host says
       throw tooLarge(wanted);
     }
-    const candidates = fitting.map(({ row, room }): Candidate => {
+    return this.#byMemory(fitting);
+  }
+
+  #byMemory(hosts: Up[]): HostForCreate[] {
+    const { membership, random = Math.random } = this.#options;
+    const own = membership.me.name;
+    if (hosts.length === 0) return [null];
+    const candidates = hosts.map(({ row, room }): Candidate => {
       const sentMb = this.#counted(row).length * startMb;
       return { host: row.name === own ? null : row.name, freeMb: room.free_mb - sentMb };
     });
@@ -154,10 +180,12 @@ function tooLarge({ vcpus, memoryMb }: Pick<NewCapsule, "vcpus" | "memoryMb">): 
 
 /** Another release's heartbeat may say less, or other things. */
 function roomOf(load: Readonly<Record<string, unknown>>): Room {
-  const numberOf = (name: keyof Room) => (typeof load[name] === "number" ? load[name] : 0);
+  const numberOf = (name: "free_mb" | "vcpus_max" | "memory_max_mb") =>
+    typeof load[name] === "number" ? load[name] : 0;
   const { images } = load;
   return {
     free_mb: numberOf("free_mb"),
+    fetches: load.fetches === true,
     images: Array.isArray(images) ? images.filter((each) => typeof each === "string") : [],
     vcpus_max: numberOf("vcpus_max"),
     memory_max_mb: numberOf("memory_max_mb"),

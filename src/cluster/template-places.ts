@@ -13,7 +13,7 @@ export interface TemplatePlacesOptions {
   own: Pick<TemplateRows, "named">;
 }
 
-interface Placed {
+export interface Placed {
   storage: string;
   host: string;
 }
@@ -55,21 +55,24 @@ export class TemplatePlaces {
     }
   }
 
-  /** As far as it can be told without a statement. */
+  /** The host to ask first, as far as it can be told without a statement. */
   known(teamId: string, name: string): string | undefined {
     const { own, host } = this.#options;
-    return own.named(teamId, name) === undefined ? this.#known.get(entryOf(teamId, name))?.host : host;
+    return own.named(teamId, name) === undefined ? this.placed(teamId, name)?.host : host;
   }
 
-  /** Undefined: the team has no such template. Throws "unavailable". */
-  async find(teamId: string, name: string): Promise<string | undefined> {
-    const known = this.known(teamId, name);
-    if (known !== undefined) return known;
+  /** The host that has made it, by the last catalog. */
+  placed(teamId: string, name: string): Placed | undefined {
+    return this.#known.get(entryOf(teamId, name));
+  }
+
+  /** By PostgreSQL. Undefined: the team has no such template. Throws "unavailable". */
+  async find(teamId: string, name: string): Promise<Placed | undefined> {
     const generation = this.#generation;
     const found = await findTemplate(this.#options.sql, teamId, name);
     // An answer from before a change that was noted meanwhile may be what that one has replaced.
     if (found !== undefined && this.#generation === generation) this.#note(entryOf(teamId, name), found);
-    return found?.host;
+    return found;
   }
 
   #note(entry: string, placed: Placed): void {

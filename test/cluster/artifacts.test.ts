@@ -70,6 +70,7 @@ describe("folders in the bucket", { skip }, () => {
       place: (...of) => real.place(...of),
       check: (...of) => real.check(...of),
       published: (...of) => real.published(...of),
+      requireUsable: (...of) => real.requireUsable(...of),
       ...changed(data),
     };
     const artifacts = new Artifacts({ sql: database.sql, bucket, rows, clock: { now: () => 1 } });

@@ -1,7 +1,9 @@
 /** Hosts of a cluster without VMs: the real service, cluster and HTTP server, on fake machines and a real PostgreSQL. */
 import { hash } from "node:crypto";
 import pino from "pino";
+import type { SealedBucket } from "../../src/bucket/sealed-bucket.ts";
 import type { ReleasedFiles } from "../../src/cluster/acquiring.ts";
+import { type ArtifactFolders, Artifacts } from "../../src/cluster/artifacts.ts";
 import type { Freshness } from "../../src/cluster/catalog.ts";
 import { Cluster, type ClusterOptions } from "../../src/cluster/cluster.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
@@ -68,6 +70,7 @@ export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts
   beginMs?: number;
   /** The files of released capsules. Default: the cluster has no bucket. */
   files?: ReleasedFiles;
+  bucket?: { sealed: SealedBucket; folders: ArtifactFolders };
 }
 
 /** A busy machine decides nothing by its time. */
@@ -87,12 +90,16 @@ export async function hostOfCluster(
   const sql = await Postgres.open({ url, ticks, slowness: () => (link?.isOpen === false ? 1 : slowness) });
   const clock = new FakeClock();
   let joined: Cluster | undefined;
+  let artifacts: Artifacts | undefined;
   const refusals: string[] = [];
   const service = fakeService({
     ...{ database, host: machine, clock },
     ownershipOf: ({ store, templateRows, auditRows }) => {
+      if (options.bucket !== undefined)
+        artifacts = new Artifacts({ sql, bucket: options.bucket.sealed, rows: templateRows, clock });
       joined = new Cluster({
         ...{
+          artifacts,
           sql,
           store,
           clock,
@@ -117,6 +124,8 @@ export async function hostOfCluster(
     },
   });
   const part = joined!;
+  if (options.bucket !== undefined)
+    artifacts?.begin({ folders: options.bucket.folders, hold: (storage) => service.promised.folder(storage) });
   await startCluster(part, service, options.files);
   await service.recover();
   part.recovered();
