@@ -112,10 +112,9 @@ describe("under a list", () => {
     const { exit_code } = await capsule.run("curl", ["-sS", "https://npm.archives.example/made"]);
     assert.equal(exit_code, 6, "it has no address");
     assert.deepEqual(await arrived(), []);
-    const recent = await whole.recent(capsule);
     const isIt = (each: Record<string, unknown>) =>
       each.host === "npm.archives.example" && each.verdict === "denied" && each.reason === "not listed";
-    assert.ok(recent.some(isIt));
+    await whole.shows(capsule, isIt);
   });
 });
 

@@ -169,7 +169,7 @@ test("without secret.key requests of a rule are 502, and all else works but new 
   assert.equal((await put(later)).status, 200);
   await assertAgrees(later, lost);
   await waitFor("it is shown", async () => {
-    const { recent } = await network(); // nothing without an answer of the relay in a second
+    const { recent } = await network(); // without its last ones, where the relay does not answer in a second
     return recent.some((each: { reason: string; host: string }) => each.reason === "secret" && each.host === host);
   });
   const read = await world.client.call("POST", `${capsule().path}/files/read`, { json: { path: "/etc/hostname" } });

@@ -74,11 +74,11 @@ export class WholeWorld<I extends LentInternet = Internet> implements AsyncDispo
     return (await this.client.expect(200, "GET", `${capsule.path}/network`)).json;
   }
 
-  /** Its recent decisions, of which there is one. Without an answer of the relay in a second the API shows none. */
-  recent(capsule: TestCapsule): Promise<Record<string, unknown>[]> {
-    return waitFor("recent decisions", async () => {
+  /** Resolves when there is a recent decision of each kind. Without an answer of the relay in a second the API lacks its last ones. */
+  async shows(capsule: TestCapsule, ...kinds: ((decision: Record<string, unknown>) => boolean)[]): Promise<void> {
+    await waitFor("recent decisions", async () => {
       const { recent } = await this.network(capsule);
-      return recent.length > 0 && recent;
+      return kinds.every((isIt) => recent.some(isIt));
     });
   }
 

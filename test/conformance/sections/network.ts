@@ -54,7 +54,7 @@ export const network = section(import.meta, "network", () => {
     for (const egress of ["none", "public"]) {
       await using capsule = await client.capsule({ network: { egress } });
       assert.equal((await capsule.run("python3", ["-c", dial])).stdout, "113\n", "EHOSTUNREACH");
-      // Without an answer of the relay in a second nothing is recent.
+      // Without an answer of the relay in a second its last decision is not there yet.
       const json = await waitFor("it is shown", async () => {
         const { json: now } = await client.expect(200, "GET", `${capsule.path}/network`);
         return now.recent.length > 0 && now;
