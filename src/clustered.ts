@@ -9,6 +9,7 @@ import type { ReleasedFiles } from "./cluster/acquiring.ts";
 import type { Cluster } from "./cluster/cluster.ts";
 import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
+import type { AsideFolders } from "./cluster/leaving.ts";
 import { findTemplate, keptAnswer, type RemoteTemplate, retireTemplate, templatesOf } from "./cluster/shared.ts";
 import { UnusableHere } from "./cluster/template-files.ts";
 import { RefusedHere } from "./http/forwarding.ts";
@@ -29,12 +30,25 @@ export interface ClusteredOptions {
   keysStaleMs: number;
 }
 
+/** The files of capsules that leave this host, or come to it. */
+export interface MovedParts {
+  folders: AsideFolders;
+  /** Undefined: the cluster has no bucket. */
+  files?: ReleasedFiles | undefined;
+}
+
 /** The cluster gets what it needs of the service; call it before the service recovers. */
-export async function startCluster(cluster: Cluster, service: Service, files?: ReleasedFiles): Promise<void> {
-  const { store, transitions, decisions, captures, teams, templates, activity, host } = service;
+export async function startCluster(cluster: Cluster, service: Service, { folders, files }: MovedParts): Promise<void> {
+  const { store, transitions, decisions, locks, captures, teams, templates, activity, metrics, host } = service;
   teams.trust((keyId) => cluster.newKeys.isVouched(keyId));
   await cluster.start({
-    ...{ decisions, captures, files },
+    ...{ decisions, locks, captures, folders, files },
+    flush: () => service.networkCounters.flush(),
+    async forget({ id, storage }) {
+      activity.forget(id);
+      metrics.forget(id);
+      if (storage !== null) await service.retired.collect();
+    },
     end: (row) => transitions.destroy(store.beginDestroy(row)),
     stop: (id, reason) => transitions.endVm(id, reason),
     rename: (row, name) => void store.set(row, settingsAfter(row, { name }, Date.now())),

@@ -118,7 +118,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
         const own = { ...{ sql, host: me.name, clock, log }, cacheBytes: config.cacheMb * 2 ** 20 };
         upkeep = upkeepOf({ ...own, bucket: sealed.bucket, holding, folders: moved }, records);
       }
-      await startCluster(cluster, service, files);
+      await startCluster(cluster, service, { folders: moved, files });
       cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
     },
     listen: async (ready) => {

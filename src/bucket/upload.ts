@@ -28,6 +28,8 @@ export interface UploadOptions {
   layers: readonly Layer[];
   files: readonly UploadFile[];
   signal?: AbortSignal | undefined;
+  /** Called when a chunk is in the bucket. */
+  onChunk?: (() => void) | undefined;
 }
 
 export interface Uploaded extends ManifestRecord {
@@ -45,7 +47,7 @@ interface OpenFile {
  * Complete when it resolves. When it rejects there is no manifest, and the chunks are removed as far as the bucket does that within 10 s.
  */
 export async function upload(sealed: SealedBucket, options: UploadOptions): Promise<Uploaded> {
-  const { prefix, layers, files: sources, signal } = options;
+  const { prefix, layers, files: sources, signal, onChunk } = options;
   requireTree(sources.map(({ name }) => name));
   const written: string[] = [];
   const opened: OpenFile[] = [];
@@ -75,6 +77,7 @@ export async function upload(sealed: SealedBucket, options: UploadOptions): Prom
           files[file]!.chunks[index] = { object, sha256 };
           const bytesStored = await sealed.putChunk({ object, bytes: length, sha256 }, plain, signal);
           stored += bytesStored;
+          onChunk?.();
         };
       },
     });

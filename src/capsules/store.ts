@@ -30,6 +30,11 @@ export type Subscriber = (teamId: string, id: string, row: Capsule | undefined) 
 export type CommitTrigger = Exclude<Trigger, "destroy" | "capture">;
 
 export class CapsuleStore {
+  /**
+   * Paused capsules of which another host of a cluster may be the holder by now. Their rows stay as they are, and are no client's until they
+   * go.
+   */
+  readonly leaving = new Set<string>();
   readonly #rows: CapsuleRows;
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
@@ -122,10 +127,14 @@ export class CapsuleStore {
     return row === undefined || row.intent === "destroy";
   }
 
-  /** Throws the same CapsuleError("not_found") for an unknown id, a destroyed capsule and another team's. */
+  /**
+   * Throws the same CapsuleError("not_found") for an unknown id, a destroyed capsule and another team's; "unavailable" for one that is
+   * leaving this host.
+   */
   require(teamId: string, id: string): Capsule {
     const row = this.#rows.ofTeamById(teamId, id);
     if (row === undefined || row.intent === "destroy") throw missing(id);
+    if (this.leaving.has(id)) throw isLeaving(id);
     return row as Capsule;
   }
 
@@ -234,6 +243,7 @@ export class CapsuleStore {
   remove(id: string): void {
     const row = this.get(id);
     this.#rows.remove(id);
+    this.leaving.delete(id);
     if (row !== undefined) this.#count(row, -1);
     this.#notify(id, undefined);
   }
@@ -291,6 +301,11 @@ export class CapsuleStore {
 function requireChanged({ id }: Capsule, changed: Capsule | undefined): Capsule {
   if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
   return changed;
+}
+
+function isLeaving(id: string): CapsuleError {
+  const message = `capsule ${id} is being released by its host at this moment; repeat the request`;
+  return new CapsuleError("unavailable", message, { retryAfterSec: 1 });
 }
 
 export function missing(id: string): CapsuleError {

@@ -2,24 +2,21 @@
  * This host's part in its cluster: it has joined, follows the others, decides in PostgreSQL who holds a capsule, and tells there what
  * becomes of those that are here. Nothing of it is loaded by a host alone.
  */
-import type { Captures } from "../capsules/captures.ts";
 import type { Clock } from "../capsules/clock.ts";
-import type { Decisions } from "../capsules/decisions.ts";
-import type { Capsule, CapsuleStore } from "../capsules/store.ts";
-import type { CapsuleView } from "../capsules/view.ts";
+import type { CapsuleStore } from "../capsules/store.ts";
 import type { AuditRows } from "../db/audit-rows.ts";
 import type { CatalogRows } from "../db/catalog-rows.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
-import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
-import { Acquiring, type ReleasedFiles } from "./acquiring.ts";
+import { Acquiring } from "./acquiring.ts";
 import type { Artifacts } from "./artifacts.ts";
 import { Asserting } from "./asserting.ts";
 import { AuditShipping } from "./audit-shipping.ts";
-import { Catalog, type Freshness, type RetiredTemplate } from "./catalog.ts";
+import { Catalog, type Freshness } from "./catalog.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase, putBackReason } from "./decided.ts";
+import { Leaving } from "./leaving.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { LostHosts } from "./lost-hosts.ts";
@@ -28,6 +25,8 @@ import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
 import { ReleasedByDatabase } from "./released-capsules.ts";
+import type { Releases } from "./releases.ts";
+import type { ClusterService } from "./service-parts.ts";
 import { Settling } from "./settling.ts";
 import { TeamChanges } from "./team-changes.ts";
 import { TemplateFiles } from "./template-files.ts";
@@ -52,6 +51,8 @@ export interface ClusterOptions {
   onHosts?: (others: readonly HostRow[]) => void;
   /** How long a resume of a held capsule waits for its decision; default 250 ms. */
   resumeMs?: number;
+  /** How long a request waits for a capsule that is leaving this host; default 2 s. */
+  leavingMs?: number;
   /** After how long a silent host is lost; 0, the default: never. */
   hostLostSec?: number;
   step?: ClusterStep;
@@ -61,23 +62,6 @@ export interface ClusterOptions {
   freshness?: Freshness;
   /** Another daemon has this host's name: this one has to end. Its VMs run on. */
   onRefused: (reason: string) => void;
-}
-
-/** The parts of the service that the cluster changes. */
-export interface ClusterService {
-  decisions: Decisions;
-  captures: Captures;
-  end: (row: Capsule) => Promise<void>;
-  stop: (id: string, reason: string) => boolean;
-  rename: (row: Capsule, name: string | null) => void;
-  viewOf: (row: Capsule) => CapsuleView;
-  onTeamDeleted: (team: TeamRow) => boolean;
-  onRetired: (templates: RetiredTemplate[]) => Promise<void>;
-  /** Keys may have ended. */
-  onKeys: () => void;
-  room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
-  /** The files of capsules that no host holds; default: the cluster has no bucket. */
-  files?: ReleasedFiles | undefined;
 }
 
 export interface ClusterReport {
@@ -111,6 +95,9 @@ export class Cluster {
   readonly changes: TeamChanges;
   readonly newKeys: NewKeys;
   readonly lost: LostHosts;
+  readonly leaving: Leaving;
+  /** Undefined: the cluster has no bucket. */
+  releases: Pick<Releases, "start" | "stop"> | undefined;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
   readonly #asserting: Asserting;
@@ -141,6 +128,10 @@ export class Cluster {
     this.changes = new TeamChanges({ sql, log });
     const onCopied = () => this.changes.soon();
     this.copies = new Copies({ sql, store, holding: rows.holding, host: me, clock, log, onCopied, step: options.step });
+    this.leaving = new Leaving({
+      ...{ sql, me, store, holding: rows.holding, copies: this.copies, log, step: options.step },
+      onDoubt: (id) => this.#doubt(id),
+    });
     this.decided = new DecidedByDatabase({
       ...{ sql, me, membership: this.membership, copies: this.copies, holding: rows.holding, clock },
       onDoubt: (id) => this.#doubt(id),
@@ -152,7 +143,7 @@ export class Cluster {
     });
     this.released = new ReleasedByDatabase({ sql, store, membership: this.membership, acquiring: this.acquiring });
     this.locations = new Locations({
-      ...{ sql, membership: this.membership, store },
+      ...{ sql, membership: this.membership, store, leavingMs: options.leavingMs },
       coming: (...of) => this.acquiring.coming(...of),
       onDoubt: (id) => this.#doubt(id),
     });
@@ -210,9 +201,10 @@ export class Cluster {
     if (files !== undefined) this.acquiring.open(files);
     const settling = new Settling({
       ...{ sql, me, store, decisions, captures, end, stop, rename, log, decided: this.decided, copies: this.copies },
-      acquiring: this.acquiring,
+      ...{ acquiring: this.acquiring, holding: rows.holding },
       templates: rows.templates,
     });
+    this.leaving.open(service);
     for (const id of this.#doubts) settling.doubt(id);
     this.#parts = {
       ...{ settling, room },
@@ -232,12 +224,14 @@ export class Cluster {
   /** The service has recovered: its rows are compared with the cluster's from now on. */
   recovered(): void {
     this.#hasRecovered = true;
+    this.releases?.start();
   }
 
   /** All changes are copied first, if the database answers. */
   async stop(): Promise<void> {
     this.#parts?.catalog.stop();
     this.changes.close();
+    await this.releases?.stop();
     await this.membership.stop();
     const ended = [this.acquiring.ended(), this.artifacts?.close()];
     await Promise.all([this.#following, this.#afterBeat, this.#judging, ...ended]);
@@ -294,6 +288,7 @@ export class Cluster {
     if (isBack || !this.#hasGoneOn) await this.#goOn();
     if (!this.#hasRecovered) return;
     if (this.membership.isPutBack) return await this.#asserting.assert(place);
+    if (this.leaving.hasAny) await this.leaving.settle();
     const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
     if (isDue) {
       this.#settledAt = clock.ticks();

@@ -32,8 +32,12 @@ export type ClusterStep = (
     | "key.decided"
     | "status.copied"
     | "acquired"
-    | "fetched",
+    | "fetched"
+    | ReleaseStep,
 ) => void;
+
+/** A release: committed here and not sent; sent and answered; and a chunk of its upload is in the bucket. */
+export type ReleaseStep = "releasing" | "released" | "chunk";
 
 /** Changes of this time share a statement. */
 const gatherMs = 50;

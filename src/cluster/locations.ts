@@ -9,7 +9,9 @@ import { releasedCapsule } from "./released-capsules.ts";
 export interface LocationsOptions {
   sql: Postgres;
   membership: Pick<Membership, "me" | "alive" | "hosts">;
-  store: Pick<CapsuleStore, "get" | "idNamed" | "wasDestroyed">;
+  store: Pick<CapsuleStore, "get" | "idNamed" | "leaving" | "onChange" | "wasDestroyed">;
+  /** How long a request waits for a capsule that is leaving this host; default 2 s. */
+  leavingMs?: number | undefined;
   /** A capsule that this host acquires; undefined: it acquires none of that name. */
   coming?: (team: string | undefined, key: string) => Promise<void> | undefined;
   /** The database says that this host holds it, and it is not here. */
@@ -27,6 +29,7 @@ interface Found {
 const entriesMax = 100_000;
 /** A lookup is given up after that time: its client then waits for the other hosts. */
 const [onceMs, allMs] = [1_500, 2_000];
+const defaultLeavingMs = 2_000;
 const idPattern = /^cl-[0-9a-z]{25}$/;
 const namePattern = new RegExp(capsuleNamePattern, "u");
 
@@ -42,7 +45,8 @@ export class Locations implements Holders {
 
   async find(team: string | undefined, key: string): Promise<Holder> {
     await this.#options.coming?.(team, key);
-    if (this.#isHere(team, key)) return { at: "here" };
+    const here = this.#hereOf(team, key);
+    if (here !== undefined && !(await this.#hasLeft(here))) return this.#isLeaving(here);
     // PostgreSQL refuses text with a NUL, which is no sign that it is away.
     if (!(isId(team, key) ? idPattern : namePattern).test(key)) return { at: "nowhere" };
     const { sql } = this.#options;
@@ -82,7 +86,8 @@ export class Locations implements Holders {
   async #ofThisHost(team: string | undefined, key: string, row: Found, isAgain: boolean): Promise<Holder> {
     const { store, coming, onDoubt } = this.#options;
     await coming?.(team, key);
-    if (this.#isHere(team, key)) return { at: "here" };
+    const here = this.#hereOf(team, key);
+    if (here !== undefined) return this.#isLeaving(here);
     if (store.wasDestroyed(row.id) || row.intent === "create") return { at: "nowhere" };
     if (!isAgain) return await this.#look(team, key, true); // it was released in this moment
     onDoubt?.(row.id);
@@ -120,11 +125,34 @@ export class Locations implements Holders {
     return row === undefined ? undefined : { host, address: row.address, port: row.port };
   }
 
+  /** False: it stays, or is leaving still. Its row is read again then. */
+  async #hasLeft(id: string): Promise<boolean> {
+    const { store, leavingMs = defaultLeavingMs } = this.#options;
+    if (!store.leaving.has(id)) return false;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const off = store.onChange(id, () => resolve());
+    const timer = setTimeout(resolve, leavingMs);
+    await promise;
+    clearTimeout(timer);
+    off();
+    return store.get(id) === undefined;
+  }
+
+  /** As long as PostgreSQL has not said so, it is nobody's. */
+  #isLeaving(id: string): Holder {
+    return this.#options.store.leaving.has(id) ? { at: "unavailable" } : { at: "here" };
+  }
+
   #isHere(team: string | undefined, key: string): boolean {
+    return this.#hereOf(team, key) !== undefined;
+  }
+
+  #hereOf(team: string | undefined, key: string): string | undefined {
     const { store } = this.#options;
     const id = team === undefined || isId(team, key) ? key : store.idNamed(team, key);
     const row = id === undefined ? undefined : store.get(id);
-    return row !== undefined && (team === undefined || row.teamId === team) && row.intent !== "destroy";
+    const isHere = row !== undefined && (team === undefined || row.teamId === team) && row.intent !== "destroy";
+    return isHere ? row.id : undefined;
   }
 
   #at(host: string): Holder {

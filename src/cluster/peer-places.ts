@@ -5,13 +5,13 @@ import type { Holders } from "./holders.ts";
 
 export class PeerPlaces implements Places {
   readonly #holders: Pick<Holders, "find" | "forget" | "knows">;
-  readonly #store: Pick<CapsuleStore, "get" | "idNamed">;
+  readonly #store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">;
 
   readonly #coming: NonNullable<Places["coming"]>;
 
   constructor(
     holders: Pick<Holders, "find" | "forget" | "knows">,
-    store: Pick<CapsuleStore, "get" | "idNamed">,
+    store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">,
     coming: Places["coming"] = () => undefined,
   ) {
     this.#holders = holders;
@@ -19,12 +19,12 @@ export class PeerPlaces implements Places {
     this.#coming = coming;
   }
 
-  /** A capsule of another team is not here: a foreign id costs what an unknown one does. */
+  /** A capsule of another team is not here: a foreign id costs what an unknown one does. `find` waits for one that is leaving. */
   isHere(team: string | undefined, key: string): boolean {
     const isId = team === undefined || key.startsWith("cl-");
     const id = isId ? key : this.#store.idNamed(team, key);
     const row = id === undefined ? undefined : this.#store.get(id);
-    return row !== undefined && (team === undefined || row.teamId === team);
+    return row !== undefined && (team === undefined || row.teamId === team) && !this.#store.leaving.has(row.id);
   }
 
   knows(team: string | undefined, key: string): boolean {

@@ -6,6 +6,7 @@
 import type { Captures } from "../capsules/captures.ts";
 import type { Decisions } from "../capsules/decisions.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { HoldingRows } from "../db/holding-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import type { Acquiring } from "./acquiring.ts";
@@ -18,7 +19,9 @@ import type { Postgres } from "./postgres.ts";
 export interface SettlingOptions {
   sql: Postgres;
   me: Me;
-  store: Pick<CapsuleStore, "all" | "get" | "isBeingDestroyed" | "wasDestroyed">;
+  store: Pick<CapsuleStore, "leaving" | "all" | "get" | "isBeingDestroyed" | "wasDestroyed">;
+  /** The epochs of capsules. */
+  holding: Pick<HoldingRows, "epoch">;
   decisions: Decisions;
   captures: Pick<Captures, "complete">;
   decided: Pick<DecidedByDatabase, "creating" | "capturing">;
@@ -51,6 +54,7 @@ const what = { what: "compare the capsules of this host" };
 interface Known {
   id: string;
   host: string | null;
+  epoch: number;
   name: string | null;
   /** False: the database was put back, and may have forgotten who holds it. */
   isOwnPlace: boolean;
@@ -142,23 +146,25 @@ export class Settling {
       else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
-    for (const { id, host, name, isLost, isOwnPlace } of known.values()) {
+    for (const { id, host, epoch, name, isLost, isOwnPlace } of known.values()) {
       if (!isOwnPlace) return;
       if (isLost) this.#options.copies.mark(id);
-      if (host !== me.name) this.#giveUp(id, host ?? "no host", findings);
+      if (host !== me.name) this.#giveUp(id, { holder: host ?? "no host", epoch }, findings);
       else if (store.get(id) !== undefined && store.get(id)?.name !== name) await this.#rename(id, findings);
     }
   }
 
-  /** Two hosts must not run it: the VM ends, and an operator finds its files. */
-  #giveUp(id: string, holder: string, { alarms }: Findings): void {
+  /** Two hosts must not run it: the VM ends, and an operator finds its files. It may have been released, or acquired, since that was read. */
+  #giveUp(id: string, { holder, epoch }: { holder: string; epoch: number }, { alarms }: Findings): void {
+    const { store, holding } = this.#options;
+    if (store.get(id) === undefined || store.leaving.has(id) || holding.epoch(id) > epoch) return;
     alarms.push(`${id} is held here, and by ${holder} in the cluster`);
     this.#options.stop(id, `the cluster says that ${holder} holds it`);
   }
 
   #known(ids: string[]): Promise<Known[]> {
     return this.#options.sql.query<Known>(
-      `SELECT id, host, name, lost_at IS NOT NULL AS "isLost", (SELECT is_own_place()) AS "isOwnPlace"
+      `SELECT id, host, epoch, name, lost_at IS NOT NULL AS "isLost", (SELECT is_own_place()) AS "isOwnPlace"
        FROM capsules WHERE id = ANY($1)`,
       [ids],
       what,
@@ -239,7 +245,20 @@ export class Settling {
     } else if (isWhole === true) {
       // Acquired by a life of this daemon that ended before the row was here, or by a statement without an answer.
       if (await this.#giveBack(id, epoch, isComing)) findings.undone += 1;
-    } else findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
+    } else if (await this.#isMissing(id, epoch)) {
+      findings.alarms.push(`${id} is held by this host in the cluster, and is not here`);
+    }
+  }
+
+  /** Read again: it may have been released since. */
+  async #isMissing(id: string, epoch: number): Promise<boolean> {
+    const { sql, me, store } = this.#options;
+    const found = await sql.query(
+      "SELECT 1 FROM capsules WHERE id = $1 AND host = $2 AND epoch = $3",
+      [id, me.name, epoch],
+      what,
+    );
+    return found.length > 0 && store.get(id) === undefined;
   }
 
   /** False: it has changed since. */

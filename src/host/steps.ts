@@ -47,6 +47,14 @@ export const clusterSteps = [
   "capture.decided",
   "key.decided",
   "status.copied",
+] as const;
+
+/** On a host of a cluster with a bucket. */
+export const bucketSteps = [
+  // a release: a chunk is in the bucket; it is committed here; it is committed in PostgreSQL
+  "chunk",
+  "releasing",
+  "released",
   // a released capsule: it is this host's, and then its files are here
   "acquired",
   "fetched",
@@ -55,9 +63,10 @@ export const clusterSteps = [
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
 export type ClusterStepName = (typeof clusterSteps)[number];
+export type BucketStepName = (typeof bucketSteps)[number];
 
 /** Kills this process with SIGKILL at the step `at`; with "NAME/stop" it stops itself with SIGSTOP when it first gets there. */
-export function stepWithFault(at: string): (name: StepName | ClusterStepName) => void {
+export function stepWithFault(at: string): (name: StepName | ClusterStepName | BucketStepName) => void {
   const [name, how] = at.split("/");
   let signal: "SIGKILL" | "SIGSTOP" | undefined = how === "stop" ? "SIGSTOP" : "SIGKILL";
   return (step) => {

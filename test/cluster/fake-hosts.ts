@@ -6,7 +6,9 @@ import type { ReleasedFiles } from "../../src/cluster/acquiring.ts";
 import { type ArtifactFolders, Artifacts } from "../../src/cluster/artifacts.ts";
 import type { Freshness } from "../../src/cluster/catalog.ts";
 import { Cluster, type ClusterOptions } from "../../src/cluster/cluster.ts";
+import type { ClusterStep } from "../../src/cluster/copies.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
+import { type CheckpointUploads, Releases } from "../../src/cluster/releases.ts";
 import { clusteredServices, startCluster } from "../../src/clustered.ts";
 import { loadConfig } from "../../src/config.ts";
 import { CatalogRows } from "../../src/db/catalog-rows.ts";
@@ -71,12 +73,32 @@ export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts
   /** The files of released capsules. Default: the cluster has no bucket. */
   files?: ReleasedFiles;
   bucket?: { sealed: SealedBucket; folders: ArtifactFolders };
+  /** The bucket. Default: the cluster has none, and nothing is released. */
+  uploads?: CheckpointUploads;
+  step?: ClusterStep;
+  /** How long a request waits for a capsule that is leaving. Default: as long as a busy machine needs. */
+  leavingMs?: number;
 }
 
 /** A busy machine decides nothing by its time. */
 const busyMs = 60_000;
 
+/** Rest of a paused capsule before its release. */
+export const releaseAfterMs = 5_000;
+
 const silent = { info() {}, warn() {}, error() {} };
+
+function releasesOf(
+  { leaving, membership }: Cluster,
+  { service, database, sql, clock }: Pick<FakeHostOfCluster, "service" | "database" | "sql" | "clock">,
+  uploads: CheckpointUploads | undefined,
+): Releases | undefined {
+  if (uploads === undefined) return undefined;
+  return new Releases({
+    ...{ store: service.store, holding: new HoldingRows(database), leaving, uploads, sql, clock, log: silent },
+    ...{ afterMs: releaseAfterMs, isAway: () => sql.isAway || membership.isPutBack },
+  });
+}
 
 /** Joins as the host of that name, whose nonce and place are those of `joining`. */
 export async function hostOfCluster(
@@ -114,10 +136,12 @@ export async function hostOfCluster(
           holding: new HoldingRows(database),
         },
         onRefused: (reason) => void refusals.push(reason),
+        step: (name) => options.step?.(name),
         onLimits: (limits) => options.onLimits?.(limits),
         ...{ lastHeard: options.lastHeard, onHosts: (hosts) => options.onHosts?.(hosts) },
         largest: { vcpus_max: 8, memory_max_mb: 65_536 },
         resumeMs: busyMs,
+        leavingMs: options.leavingMs ?? busyMs,
         hostLostSec: options.hostLostSec ?? 0,
       });
       return joined.decided;
@@ -126,7 +150,8 @@ export async function hostOfCluster(
   const part = joined!;
   if (options.bucket !== undefined)
     artifacts?.begin({ folders: options.bucket.folders, hold: (storage) => service.promised.folder(storage) });
-  await startCluster(part, service, options.files);
+  await startCluster(part, service, { folders: machine.moved, files: options.files });
+  part.releases = releasesOf(part, { service, database, sql, clock }, options.uploads);
   await service.recover();
   part.recovered();
   const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });

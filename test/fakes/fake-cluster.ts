@@ -34,6 +34,7 @@ export class FakeCluster {
     const places = new PeerPlaces(holders, {
       get: (...of) => rows().get(...of),
       idNamed: (...of) => rows().idNamed(...of),
+      leaving: new Set(),
     });
     const forwarder = new Forwarder({ places, links, tickets: new SharedTickets(this.secret) });
     this.rows.set(name, rows);

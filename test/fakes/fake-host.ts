@@ -31,6 +31,7 @@ export type HostVerb =
   | "save"
   | "unsave"
   | "capture"
+  | "setAside"
   | "end"
   | "remove";
 
@@ -81,6 +82,8 @@ export class FakeHost implements Host {
   readonly folders = new Set<string>();
   readonly checkpoints = new Map<string, FakeCheckpoint>();
   readonly templates = new Map<string, Shape>();
+  /** Checkpoints of capsules that were released, by id, epoch and revision. */
+  readonly aside = new Map<string, FakeCheckpoint>();
   /** Storages that were retired. */
   readonly retired: string[] = [];
   /** The owner of each start and restore, in order. */
@@ -299,6 +302,18 @@ export class FakeHost implements Host {
     this.checkpoints.delete(id);
     this.folders.delete(id);
   }
+
+  readonly moved = {
+    setAside: async (id: string, { epoch, revision }: { epoch: number; revision: number }): Promise<void> => {
+      await this.moment();
+      this.before("setAside", id);
+      if (this.guests.has(id)) throw new Error(`${id} may still have a VM`);
+      const checkpoint = this.checkpoints.get(id);
+      if (checkpoint !== undefined) this.aside.set(`${id}.${epoch}.${revision}`, checkpoint);
+      this.checkpoints.delete(id);
+      this.folders.delete(id);
+    },
+  };
 
   async retireTemplate(storage: string): Promise<void> {
     await this.moment();

@@ -91,6 +91,14 @@ export class Metrics implements RunPolicy {
     await this.#write();
   }
 
+  /** Removes the points of a capsule that is gone. */
+  forget(id: string): void {
+    this.#creates.delete(id);
+    this.#capsules.get(id)?.end();
+    this.#capsules.delete(id);
+    this.#gone.add(id);
+  }
+
   // ---- Runs
 
   began(row: Capsule): void {
@@ -117,12 +125,8 @@ export class Metrics implements RunPolicy {
   #noticed(teamId: string, id: string, row: Capsule | undefined): void {
     const { clock } = this.#options;
     const createdAt = this.#creates.get(id);
-    if (row === undefined) {
-      this.#creates.delete(id);
-      this.#capsules.get(id)?.end();
-      this.#capsules.delete(id);
-      this.#gone.add(id);
-    } else if (row.status === "starting" && row.intent === "create" && createdAt === undefined) {
+    if (row === undefined) this.forget(id);
+    else if (row.status === "starting" && row.intent === "create" && createdAt === undefined) {
       this.#creates.set(id, clock.ticks());
       this.#team(teamId).created();
     } else if (createdAt !== undefined && row.status !== "starting") {

@@ -147,7 +147,7 @@ export class SimulatedHost {
     });
     const cluster = joined!;
     mutant?.plant?.(cluster);
-    await startCluster(cluster, service);
+    await startCluster(cluster, service, { folders: service.host.moved });
     await service.recover();
     cluster.recovered();
     const services = clusteredServices({ service, cluster, health: service.health, keysStaleMs: 900_000 });
