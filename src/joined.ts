@@ -1,7 +1,8 @@
 /** A host that CAPSULE_CLUSTER makes a part of a cluster: loaded by no other one. */
 import { hostname } from "node:os";
 import { openBucket } from "./bucket/opening.ts";
-import { systemClock } from "./capsules/clock.ts";
+import type { SealedBucket } from "./bucket/sealed-bucket.ts";
+import { type Clock, systemClock } from "./capsules/clock.ts";
 import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
 import { Cluster, type ClusterReport } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
@@ -41,6 +42,12 @@ export interface OwnFolders {
   fetches: FetchedFilesOptions["fetches"];
 }
 
+export type Report = ClusterReport & {
+  forwarded: Readonly<Record<string, number>>;
+  /** Undefined: the cluster has no bucket. */
+  bucket: { isUp: boolean; unreleased: number; unreleasedSec: number } | undefined;
+};
+
 export interface Joined {
   cluster: Cluster;
   /** The cluster's, but for those of one machine. */
@@ -48,7 +55,7 @@ export interface Joined {
   servicesOf(service: Service, alone: Services): Services;
   forwarding: Forwarding;
   /** For the metrics of this host. */
-  report(): ClusterReport & { forwarded: Readonly<Record<string, number>> };
+  report(): Report;
   /** Call it before the service recovers. `folders`: those of this host. */
   start(service: Service, folders: OwnFolders): Promise<void>;
   /** Opens the peer port, when the HTTP server is built. `ready`: it knows its routes, which requests of other hosts need at once. */
@@ -106,7 +113,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const { forwarder, open, close } = peerPort(cluster, records, file.secret, log);
   return {
     ...{ cluster, forwarding: forwarder },
-    report: () => ({ ...cluster.report(), forwarded: forwarder.counts }),
+    report: () => ({ ...cluster.report(), forwarded: forwarder.counts, bucket: bucketReport(sealed, holding, clock) }),
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
@@ -116,7 +123,8 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
       if (sealed !== undefined) {
         await repair(moved, { store: records.store, holding, log });
         const own = { ...{ sql, host: me.name, clock, log }, cacheBytes: config.cacheMb * 2 ** 20 };
-        upkeep = upkeepOf({ ...own, bucket: sealed.bucket, holding, folders: moved }, records);
+        const isPutBack = () => cluster.membership.isPutBack;
+        upkeep = upkeepOf({ ...own, isPutBack, bucket: sealed.bucket, holding, folders: moved }, records);
       }
       await startCluster(cluster, service, { folders: moved, files });
       cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
@@ -136,6 +144,17 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
 function upkeepOf(options: Omit<UpkeepOptions, "onEnded">, { audit }: Pick<Records, "audit">): Upkeep {
   const { onDestroyed } = auditOfService(audit);
   return new Upkeep({ ...options, onEnded: (teamId, id) => onDestroyed(teamId, id, "retention") });
+}
+
+function bucketReport(
+  sealed: SealedBucket | undefined,
+  holding: HoldingRows,
+  clock: Pick<Clock, "now">,
+): Report["bucket"] {
+  if (sealed === undefined) return undefined;
+  const { count, since } = holding.unreleased();
+  const unreleasedSec = since === null ? 0 : Math.max(0, clock.now() - since) / 1_000;
+  return { isUp: sealed.bucket.isUp, unreleased: count, unreleasedSec };
 }
 
 interface Held extends Pick<Records, "store"> {

@@ -28,10 +28,16 @@ export interface GetOptions {
 export class Bucket {
   readonly #objects: Objects;
   readonly #retries: Retries;
+  #isUp = true;
 
   constructor(objects: Objects, retries: Partial<Retries> = {}) {
     this.#objects = objects;
     this.#retries = { ...usual, ...retries };
+  }
+
+  /** The last request that has ended was answered as it should be, an object that is not there included. */
+  get isUp(): boolean {
+    return this.#isUp;
   }
 
   get place(): string {
@@ -86,10 +92,13 @@ export class Bucket {
       signal?.throwIfAborted();
       const limit = AbortSignal.timeout(attemptMs);
       try {
-        return await request(signal === undefined ? limit : AbortSignal.any([signal, limit]));
+        const answer = await request(signal === undefined ? limit : AbortSignal.any([signal, limit]));
+        this.#isUp = true;
+        return answer;
       } catch (error) {
         signal?.throwIfAborted();
         const failure = limit.aborted ? this.#late() : error;
+        this.#isUp = failure instanceof BucketError && failure.isMissing;
         if (attempt === attempts || !(failure instanceof BucketError && failure.isPassing)) throw failure;
       }
       await pause(pauseMs * 2 ** (attempt - 1) * (0.5 + Math.random()), signal);

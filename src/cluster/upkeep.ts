@@ -22,6 +22,8 @@ export interface UpkeepOptions {
   log: Log;
   /** A released capsule was destroyed at the end of its retention. */
   onEnded: (teamId: string, id: string) => void;
+  /** The database may have forgotten what it had committed: nothing is removed by what it says. */
+  isPutBack: () => boolean;
 }
 
 /** Time between two passes: so much, and up to as much again. */
@@ -70,12 +72,21 @@ export class Upkeep {
   /** One pass. Never rejects. */
   async pass(): Promise<void> {
     await this.#try("folders of released capsules could not be removed", () => this.#cache.trim());
-    await this.#try("uploads that were cut off could not be told of", () => this.#giveUp());
-    await this.#try("the retention of released capsules could not be looked at", () => this.#end());
-    await this.#try("folders of released capsules could not be compared", () => this.#cache.reconcile());
-    await this.#try("garbage in the bucket could not be removed", async () => {
-      await this.#collector.collect(this.#stopping.signal);
+    await this.#byDatabase(async () => {
+      await this.#try("uploads that were cut off could not be told of", () => this.#giveUp());
+      await this.#try("the retention of released capsules could not be looked at", () => this.#end());
+      await this.#try("folders of released capsules could not be compared", () => this.#cache.reconcile());
     });
+    await this.#look();
+    await this.#byDatabase(() =>
+      this.#try("garbage in the bucket could not be removed", async () => {
+        await this.#collector.collect(this.#stopping.signal);
+      }),
+    );
+  }
+
+  async #byDatabase(work: () => Promise<void>): Promise<void> {
+    if (!this.#options.isPutBack()) await work();
   }
 
   #plan(): void {
@@ -95,6 +106,12 @@ export class Upkeep {
     } catch (error) {
       if (!sql.isAway && !signal.aborted) log.warn({ err: error }, `${what}; it will be tried again`);
     }
+  }
+
+  /** A request without an effect, after which is known whether the bucket answers. */
+  async #look(): Promise<void> {
+    const looking = this.#options.bucket.list("nothing/", this.#stopping.signal).next();
+    await looking.catch(() => {});
   }
 
   async #giveUp(): Promise<void> {

@@ -44,6 +44,7 @@ export class HoldingRows {
   readonly #note: StatementSync;
   readonly #uploads: StatementSync;
   readonly #forget: StatementSync;
+  readonly #unreleased: StatementSync;
 
   constructor(database: Database) {
     this.#database = database;
@@ -59,6 +60,9 @@ export class HoldingRows {
       `UPDATE capsules SET ${keptNames.map((name) => `${name} = :${name}`).join(", ")} WHERE id = :id`,
     );
     this.#setEpoch = database.prepare("UPDATE capsules SET epoch = ?, releasing = NULL WHERE id = ?");
+    this.#unreleased = database.prepare(
+      "SELECT COUNT(*) AS count, MIN(last_updated) AS since FROM capsules WHERE status = 'paused' AND intent IS NULL",
+    );
     this.#note = database.prepare("INSERT OR IGNORE INTO uploads (prefix, noted_at) VALUES (?, ?)");
     this.#uploads = database.prepare("SELECT prefix FROM uploads ORDER BY noted_at, prefix LIMIT ?");
     this.#forget = database.prepare("DELETE FROM uploads WHERE prefix = ?");
@@ -102,6 +106,11 @@ export class HoldingRows {
   /** Oldest first. */
   uploads(most: number): string[] {
     return (this.#uploads.all(most) as { prefix: string }[]).map(({ prefix }) => prefix);
+  }
+
+  /** Paused capsules, and when the first of them was paused; null: there is none. */
+  unreleased(): { count: number; since: number | null } {
+    return { ...(this.#unreleased.get() as { count: number; since: number | null }) };
   }
 
   /** In one unsynced commit. */

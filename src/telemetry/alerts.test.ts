@@ -24,6 +24,7 @@ const board = JSON.parse(readFileSync(join(deploy, "grafana.json"), "utf8")) as 
 /** The text of /metrics after each event that a rule or a panel asks for. */
 async function exposed(): Promise<string[]> {
   const { health } = fakeService();
+  const bucket = { isUp: true, unreleased: 1, unreleasedSec: 2 };
   const metrics = new Metrics({
     state: () => health.state(),
     vmMemory: async () => ({ vms: 0, rssBytes: 0, pssBytes: 0 }),
@@ -31,7 +32,15 @@ async function exposed(): Promise<string[]> {
     diskSpareBytes: () => -1,
     lostFolders: () => 1,
     adopting: () => 0,
-    cluster: () => ({ isDatabaseUp: true, copyLagSec: 0, contradictions: 0, isPutBack: false, forwarded: {} }),
+    cluster: () => ({
+      isDatabaseUp: true,
+      copyLagSec: 0,
+      contradictions: 0,
+      isPutBack: false,
+      forwarded: {},
+      acquires: {},
+      bucket,
+    }),
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
   });
   metrics.statusReached("error");
@@ -94,7 +103,7 @@ test("each metric and label of the board exists, and its panels do not overlap",
 });
 
 test("each rule has a severity, a sentence and a remedy, and settings that exist", () => {
-  assert.equal(expressions.length, 13);
+  assert.equal(expressions.length, 15);
   for (const part of ["alert", "expr", "labels", "summary", "remedy"])
     assert.equal(rules.match(new RegExp(`\\b${part}: \\S`, "g"))?.length, expressions.length, part);
   for (const [name] of rules.matchAll(/CAPSULE_[A-Z_]+/g)) assert.ok(configHelp().includes(name), name);
@@ -134,6 +143,10 @@ const cases: Case[] = [
   ["CapsuleClusterDatabaseAway", "capsule_cluster_database_up", "1x9 0x1 1x20", []],
   ["CapsuleClusterBehind", "capsule_cluster_copy_lag_seconds", "0x9 11x3 0x20", [12]],
   ["CapsuleClusterBehind", "capsule_cluster_copy_lag_seconds", "9x40", []],
+  ["CapsuleClusterBucketAway", "capsule_cluster_bucket_up", "1x9 0x8 1x20", [16]],
+  ["CapsuleClusterBucketAway", "capsule_cluster_bucket_up", "1x9 0x4 1x20", []],
+  ["CapsuleClusterOnlyHere", "capsule_cluster_unreleased_age_seconds", "0x9 90x8 0x20", [16]],
+  ["CapsuleClusterOnlyHere", "capsule_cluster_unreleased_age_seconds", "50x40", []],
   ["CapsuleFoldersLost", "capsule_lost_folders", "0x10 1x4 0x20", [12]],
 ];
 

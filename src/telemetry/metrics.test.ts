@@ -152,14 +152,36 @@ test("a host of a cluster shows its part in it, and a host alone shows none", as
     ...{ isDatabaseUp: false, copyLagSec: 1.5, contradictions: 2, isPutBack: true },
     forwarded: { answered: 3, given_up: 1 },
   };
-  const { metric } = fresh({ cluster: () => cluster });
+  const acquires = { acquired: 4, refused: 0 };
+  const { metric } = fresh({ cluster: () => ({ ...cluster, acquires }) });
   assert.equal(await metric("capsule_cluster_database_up"), 0);
   assert.equal(await metric("capsule_cluster_copy_lag_seconds"), 1.5);
   assert.equal(await metric("capsule_cluster_contradictions"), 2);
   assert.equal(await metric("capsule_cluster_database_put_back"), 1);
   for (let times = 0; times < 2; times++)
     assert.equal(await metric('capsule_cluster_forwarded_requests_total{outcome="answered"}'), 3);
+  assert.equal(await metric('capsule_cluster_acquires_total{outcome="acquired"}'), 4);
+  assert.equal(await metric("capsule_cluster_bucket_up"), undefined);
   assert.equal(await fresh().metric("capsule_cluster_database_up"), undefined);
+});
+
+test("a host of a cluster with a bucket shows what it alone has", async () => {
+  const bucket = { isUp: false, unreleased: 3, unreleasedSec: 61 };
+  const cluster = {
+    isDatabaseUp: true,
+    copyLagSec: 0,
+    contradictions: 0,
+    isPutBack: false,
+    forwarded: {},
+    acquires: {},
+    bucket,
+  };
+  const { metric } = fresh({ cluster: () => cluster });
+  assert.equal(await metric("capsule_cluster_bucket_up"), 0);
+  assert.equal(await metric("capsule_cluster_unreleased_capsules"), 3);
+  assert.equal(await metric("capsule_cluster_unreleased_age_seconds"), 61);
+  bucket.isUp = true;
+  assert.equal(await metric("capsule_cluster_bucket_up"), 1);
 });
 
 test("connections and questions of capsules are counted, and the relay is seen", async () => {

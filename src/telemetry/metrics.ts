@@ -5,7 +5,9 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { Observe, Operation } from "../capsules/transitions.ts";
 import type { ServiceState } from "../wire/health.ts";
+import { type ClusterReport, registerCluster } from "./cluster-metrics.ts";
 import { closeLabel, createMetrics, execTimes, operationBuckets, portCounters, socketCloses } from "./event-metrics.ts";
+import { registerGauge } from "./gauge.ts";
 import { NetworkMetrics, type RelayReport } from "./network-metrics.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
@@ -27,16 +29,6 @@ export interface MetricsSources {
   relay: () => RelayReport;
   /** undefined: the host is alone. */
   cluster?: (() => ClusterReport) | undefined;
-}
-
-/** A host's part in its cluster. */
-export interface ClusterReport {
-  isDatabaseUp: boolean;
-  copyLagSec: number;
-  contradictions: number;
-  isPutBack: boolean;
-  /** Requests that were passed on to other hosts, by outcome. */
-  forwarded: Readonly<Record<string, number>>;
 }
 
 export class Metrics {
@@ -272,44 +264,4 @@ function registerLostFolders(count: () => number, registers: Registry[]): void {
 function registerAdopting(count: () => number, registers: Registry[]): void {
   const help = "Running capsules whose guest has not answered since the server was started.";
   registerGauge("capsule_capsules_adopting", help, count, registers);
-}
-
-function registerCluster(report: () => ClusterReport, registers: Registry[]): void {
-  const gauges: [name: string, help: string, read: (of: ClusterReport) => number][] = [
-    ["database_up", "1: the cluster's database answers this host.", ({ isDatabaseUp }) => Number(isDatabaseUp)],
-    ["copy_lag_seconds", "Age of the oldest change here that other hosts do not show.", ({ copyLagSec }) => copyLagSec],
-    [
-      "contradictions",
-      "Capsules and templates about which this host and the cluster disagree.",
-      ({ contradictions }) => contradictions,
-    ],
-    [
-      "database_put_back",
-      "1: the cluster's database may have forgotten what it had committed, and nothing is decided.",
-      ({ isPutBack }) => Number(isPutBack),
-    ],
-  ];
-  for (const [name, help, read] of gauges)
-    registerGauge(`capsule_cluster_${name}`, help, () => read(report()), registers);
-  new Counter({
-    name: "capsule_cluster_forwarded_requests_total",
-    help: "Requests passed on: answered, unavailable: not carried out; given_up: the other host may have carried it out.",
-    labelNames: ["outcome"],
-    registers,
-    collect() {
-      this.reset();
-      for (const [outcome, count] of Object.entries(report().forwarded)) this.inc({ outcome }, count);
-    },
-  });
-}
-
-function registerGauge(name: string, help: string, read: () => number, registers: Registry[]): void {
-  new Gauge({
-    name,
-    help,
-    registers,
-    collect() {
-      this.set(read());
-    },
-  });
 }

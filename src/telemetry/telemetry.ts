@@ -2,7 +2,8 @@
 import type { Observe } from "../capsules/transitions.ts";
 import type { VmProcess } from "../vmm/vmm.ts";
 import type { ServiceState } from "../wire/health.ts";
-import { type ClusterReport, Metrics } from "./metrics.ts";
+import type { ClusterReport } from "./cluster-metrics.ts";
+import { Metrics } from "./metrics.ts";
 import type { RelayReport } from "./network-metrics.ts";
 import type { Traces } from "./traces.ts";
 import { VmMemorySampler } from "./vm-memory.ts";
