@@ -16,6 +16,7 @@ const good: BucketManifest = {
     },
     { name: "checkpoint/state", bytes: 3, chunks: [{ object: "capsules/c/1.7/3", sha256 }] },
     { name: "lib/libstdc++.so.6", bytes: 0, chunks: [] },
+    { name: "share/qemu/QEMU,VGA.bin", bytes: 0, chunks: [] },
     { name: "bin/qemu", bytes: 0, chunks: [], isExecutable: true },
   ],
 };

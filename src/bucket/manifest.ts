@@ -40,7 +40,7 @@ const layersMax = 64;
 const filesMax = 256;
 /** 512 GiB of chunks that are no zeros. */
 const chunksMax = 1 << 17;
-const part = /^[a-zA-Z0-9_][a-zA-Z0-9._+-]{0,127}$/;
+const part = /^[a-zA-Z0-9_][a-zA-Z0-9._+,-]{0,127}$/;
 const depthMax = 8;
 const layerKey = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}(\/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}){0,3}$/;
 

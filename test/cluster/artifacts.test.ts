@@ -174,7 +174,7 @@ describe("folders in the bucket", { skip }, () => {
       [mode("qemu", build), mode("qemu", build, "bin"), mode("qemu", build, program)],
       [0o755, 0o755, 0o755],
     );
-    assert.equal(mode("qemu", build, "share/qemu/bios.bin"), 0o644);
+    assert.equal(mode("qemu", build, "share/qemu/QEMU,VGA.bin"), 0o644);
     assert.match(execFileSync(join(b.data.folder("qemu", build), program), { encoding: "utf8" }), /version 10.0.2/);
     assert.deepEqual([mode("template", storage), mode("template", storage, "memory")], [0o700, 0o600]);
     assert.equal(mode("image", imageKey, "root.ext4"), 0o444);

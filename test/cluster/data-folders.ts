@@ -94,7 +94,7 @@ export class DataFolder implements Disposable {
     writeFileSync(join(source, "bios.bin"), firmware);
     const sources = [
       { path: join(source, "qemu"), name: buildNames.program },
-      { path: join(source, "bios.bin"), name: "share/qemu/bios.bin" },
+      { path: join(source, "bios.bin"), name: "share/qemu/QEMU,VGA.bin" },
     ];
     const { build } = await keepBuild(this.paths.qemuBuilds, sources);
     rmSync(source, { recursive: true });
