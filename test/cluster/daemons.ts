@@ -2,6 +2,7 @@
  * Real daemons that answer as one: each has VMs, a data folder and an address of its own, and all have the same port, as on machines of
  * their own. Each one reaches PostgreSQL by a link that a test cuts, and is reached by the others through one.
  */
+import { randomBytes } from "node:crypto";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,6 +10,7 @@ import { Client } from "../client.ts";
 import { lastingPort } from "../lasting-port.ts";
 import { Server, type ServerOptions } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
+import type { CephBucket } from "./ceph-server.ts";
 import { Link } from "./link.ts";
 import { PostgresServer } from "./postgres-server.ts";
 
@@ -31,6 +33,8 @@ export interface DaemonsOptions {
   envOf?: (name: string) => Record<string, string>;
   /** Logged errors that the test causes. */
   errors?: readonly RegExp[];
+  /** Default: none. */
+  bucket?: CephBucket;
 }
 
 /** No VM is made ahead of time. */
@@ -53,16 +57,23 @@ export class Daemons implements AsyncDisposable {
   readonly #folder: string;
   readonly #port: string;
   readonly #errors: readonly RegExp[];
+  readonly #bucket: CephBucket | undefined;
+  readonly #sealingKey = randomBytes(32).toString("hex");
   readonly #hosts: Daemon[] = [];
 
-  static async start({ names = hostNames, envOf = () => bare, errors = [] }: DaemonsOptions = {}): Promise<Daemons> {
+  static async start({
+    names = hostNames,
+    envOf = () => bare,
+    errors = [],
+    bucket,
+  }: DaemonsOptions = {}): Promise<Daemons> {
     const folder = mkdtempSync(join(tmpdir(), "capsule-daemons-"));
     chmodSync(folder, 0o755); // PostgreSQL has a user of its own
     const postgres = await PostgresServer.startIn(join(folder, "postgres")).catch((error: unknown) => {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     });
-    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors });
+    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors, bucket });
     try {
       const url = postgres.newDatabase();
       const add = (name: string, index: number) => daemons.#add(name, index, url, envOf(name));
@@ -78,12 +89,18 @@ export class Daemons implements AsyncDisposable {
 
   private constructor(
     postgres: PostgresServer,
-    { folder, port, errors }: { folder: string; port: string; errors: readonly RegExp[] },
+    {
+      folder,
+      port,
+      errors,
+      bucket,
+    }: { bucket: CephBucket | undefined; folder: string; port: string; errors: readonly RegExp[] },
   ) {
     this.postgres = postgres;
     this.#folder = folder;
     this.#port = port;
     this.#errors = [...awayErrors, ...errors];
+    this.#bucket = bucket;
   }
 
   get hosts(): readonly Daemon[] {
@@ -152,7 +169,13 @@ export class Daemons implements AsyncDisposable {
       writeFileSync(keyPath, `${await server.createKey("default", "first")}\n`, { mode: 0o600 });
       await server.operate("admin", "cluster", "init", "--postgres", url, "--file", shared);
     } else writeFileSync(keyPath, `${first.server.apiKey}\n`, { mode: 0o600 });
-    const own = { ...JSON.parse(readFileSync(shared, "utf8")), postgres: database.urlOf(url) };
+    const { url: bucketUrl, accessKeyId, secretAccessKey } = this.#bucket ?? {};
+    const keys = { access_key_id: accessKeyId, secret_access_key: secretAccessKey };
+    const bucket = { url: bucketUrl, ...keys, sealing_key: this.#sealingKey, sealing_key_number: 1 };
+    const own = {
+      ...{ ...JSON.parse(readFileSync(shared, "utf8")), postgres: database.urlOf(url) },
+      ...(this.#bucket === undefined ? {} : { bucket }),
+    };
     const file = join(this.#folder, `${name}.json`);
     writeFileSync(file, JSON.stringify(own), { mode: 0o600 });
     return { CAPSULE_CLUSTER: file };
