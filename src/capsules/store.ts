@@ -61,6 +61,11 @@ export class CapsuleStore {
     return this.#rows.all() as Capsule[];
   }
 
+  /** A capsule that is not here was destroyed. */
+  noteDestroyed(id: string): void {
+    this.#rows.noteDestroyed(id, this.#now());
+  }
+
   /** Whether a capsule with this id was destroyed. */
   wasDestroyed(id: string): boolean {
     return this.#rows.hasTombstone(id);

@@ -27,6 +27,8 @@ export interface Holders {
   knows(team: string | undefined, key: string): boolean;
   /** The host that was asked does not hold it: the next `find` asks the database. */
   forget(team: string | undefined, key: string): void;
+  /** As `Places.left`. */
+  left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Names of the other hosts that can be asked. */
   peers(): string[];
   /** The address of a host's peer port; undefined: the host is unknown or has expired. `orExpired`: it may have. */

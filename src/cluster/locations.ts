@@ -1,10 +1,12 @@
 /** Where capsules are: those of this host by its own rows, others by a bounded map, and by PostgreSQL where that has none. */
-import type { CapsuleStore } from "../capsules/store.ts";
+import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import type { ReleasedCapsule } from "../http/released.ts";
 import { capsuleNamePattern } from "../wire/defaults.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
-import { releasedCapsule } from "./released-capsules.ts";
+import { leftCapsule, releasedCapsule } from "./released-capsules.ts";
+import { rowSelection } from "./rows.ts";
 
 export interface LocationsOptions {
   sql: Postgres;
@@ -16,6 +18,12 @@ export interface LocationsOptions {
   coming?: (team: string | undefined, key: string) => Promise<void> | undefined;
   /** The database says that this host holds it, and it is not here. */
   onDoubt?: (id: string) => void;
+}
+
+interface Left {
+  atHost: string | null;
+  ofEpoch: number;
+  isLost: boolean;
 }
 
 interface Found {
@@ -112,6 +120,19 @@ export class Locations implements Holders {
 
   forget(team: string | undefined, key: string): void {
     this.#known.delete(entryOf(team, key));
+  }
+
+  async left(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere"> {
+    if (!(isId(team, key) ? idPattern : namePattern).test(key)) return "nowhere";
+    const [found] = await this.#options.sql.query<Capsule & Left>(
+      `SELECT ${rowSelection}, host AS "atHost", epoch AS "ofEpoch", lost_at IS NOT NULL AS "isLost" FROM capsules
+       WHERE team_id = $1 AND ${isId(team, key) ? "id" : "name"} = $2`,
+      [team, key],
+      { what: "find a capsule", onceMs, allMs },
+    );
+    if (found === undefined) return "nowhere";
+    const { atHost, ofEpoch, isLost, ...row } = found;
+    return atHost === host ? leftCapsule(row, { host, epoch: ofEpoch, isLost }) : "elsewhere";
   }
 
   peers(): string[] {

@@ -1,16 +1,17 @@
 /** Where capsules are, for the HTTP server: those of this host by its own rows, all others as `Holders` says. */
 import type { CapsuleStore } from "../capsules/store.ts";
 import type { Place, Places } from "../http/forwarding.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import type { Holders } from "./holders.ts";
 
 export class PeerPlaces implements Places {
-  readonly #holders: Pick<Holders, "find" | "forget" | "knows">;
+  readonly #holders: Pick<Holders, "find" | "forget" | "knows" | "left">;
   readonly #store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">;
 
   readonly #coming: NonNullable<Places["coming"]>;
 
   constructor(
-    holders: Pick<Holders, "find" | "forget" | "knows">,
+    holders: Pick<Holders, "find" | "forget" | "knows" | "left">,
     store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">,
     coming: Places["coming"] = () => undefined,
   ) {
@@ -39,7 +40,16 @@ export class PeerPlaces implements Places {
     return this.#holders.find(team, key);
   }
 
+  left(team: string, key: string, host: string): ReturnType<NonNullable<Places["left"]>> {
+    const { left } = this.#holders;
+    return left === undefined ? Promise.reject(unknownNow()) : left.call(this.#holders, team, key, host);
+  }
+
   forget(team: string | undefined, key: string): void {
     this.#holders.forget(team, key);
   }
+}
+
+function unknownNow(): CapsuleError {
+  return new CapsuleError("unavailable", "it cannot be told now which host holds the capsule");
 }

@@ -16,7 +16,7 @@ export interface ReleasedPlacesOptions {
   sql: Postgres;
   membership: Pick<Membership, "me" | "hosts">;
   acquiring: Pick<Acquiring, "acquire">;
-  store: Pick<CapsuleStore, "get" | "wasDestroyed">;
+  store: Pick<CapsuleStore, "get" | "wasDestroyed" | "noteDestroyed">;
 }
 
 /** The capsule of a row that names no host. Throws "agent_error" where it is not one that a release has written. */
@@ -29,6 +29,18 @@ function capsuleOf({ row, kept, epoch, lastHost }: Released): ReleasedCapsule {
     ...{ id: row.id, teamId: row.teamId, epoch, lastHost, row, urlSecret: kept.url_secret },
     view: { ...viewOf(row, undefined), host: null },
     portAccess: portAccessOf({ ...row, secret: kept.port_secret }),
+  };
+}
+
+/** A capsule that a host still holds which cannot be reached: nothing of it is acquired. */
+export function leftCapsule(
+  row: Capsule,
+  { host, epoch, isLost }: { host: string; epoch: number; isLost: boolean },
+): ReleasedCapsule {
+  return {
+    ...{ id: row.id, teamId: row.teamId, epoch, lastHost: host, row, urlSecret: null },
+    ...{ holder: { name: host, isLost }, view: { ...viewOf(row, undefined), host } },
+    portAccess: portAccessOf({ ...row, secret: null }),
   };
 }
 
@@ -71,9 +83,12 @@ export class ReleasedByDatabase implements ReleasedCapsules {
     return store.get(id) === undefined && !store.wasDestroyed(id);
   }
 
-  async destroy({ id, epoch }: ReleasedCapsule): Promise<void> {
+  /** A tombstone here tells it to a database that was put back. */
+  async destroy({ id, epoch, holder }: ReleasedCapsule): Promise<void> {
+    const { sql, store } = this.#options;
     try {
-      await this.#options.sql.call("delete_capsule", [id, epoch, null], { what: `destroy capsule ${id}` });
+      await sql.call("delete_capsule", [id, epoch, holder?.name ?? null], { what: `destroy capsule ${id}` });
+      store.noteDestroyed(id);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       if (error.raised === "CP003") throw new CapsuleError("not_found", `there is no capsule ${id}`);

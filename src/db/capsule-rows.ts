@@ -274,6 +274,11 @@ export class CapsuleRows {
     });
   }
 
+  /** A tombstone of a capsule that has no row. */
+  noteDestroyed(id: string, atMs: number): void {
+    this.#tombstones.add(id, atMs);
+  }
+
   /** Whether a capsule with this id was destroyed. */
   hasTombstone(id: string): boolean {
     return this.#tombstones.has(id);

@@ -163,6 +163,8 @@ export interface Places {
   knows(team: string | undefined, key: string): boolean;
   find(team: string | undefined, key: string): Promise<Place>;
   forget(team: string | undefined, key: string): void;
+  /** The row of a capsule whose holder cannot be reached; "elsewhere": it has another holder. Rejects with "unavailable". */
+  left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Resolves when a capsule that this host brings back is here, or is not. undefined: it brings back none of that name. */
   coming?(team: string | undefined, key: string): Promise<void> | undefined;
 }

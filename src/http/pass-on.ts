@@ -84,6 +84,7 @@ function needOf(
   { authentication, released }: Pick<PassingOn, "authentication" | "released">,
 ): Need {
   const { action, capsuleField, signed } = request.routeOptions.config;
+  if (capsule.holder?.isLost === false && action !== "destroy") return "held"; // its row may be older than what its holder has
   answerFromRow(request, capsule);
   if (action !== undefined) (request.params as { id: string }).id = capsule.id; // it was named
   if (signed === true) authentication.requireSigned(request, capsule);

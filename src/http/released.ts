@@ -19,6 +19,8 @@ export interface ReleasedCapsule {
   view: CapsuleView;
   /** The rules of access to its ports. */
   portAccess: PortAccess;
+  /** The host that holds it all the same, and cannot be reached; `isLost`: its row says what became of it. */
+  holder?: { name: string; isLost: boolean };
   /** Under which URLs of its files are signed; null: none was made. */
   urlSecret: Uint8Array | null;
 }

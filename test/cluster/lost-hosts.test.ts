@@ -167,3 +167,43 @@ test("a host that is gone never joins again, and all that it holds is in error",
   await sql.query("UPDATE hosts SET state = 'drained' WHERE name = 'a'", [], about);
   assert.equal(await resumeHost(sql, "a"), "up");
 });
+
+test("a capsule of a lost host is shown as its row is, started by nobody, and destroyed at any host", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const [id, named, paused] = [await created(b), await created(b, { name: "web" }), await created(b)];
+  assert.equal((await b.call("POST", `/v1/capsules/${paused}/pause`)).status, 200);
+  await b.copied();
+  await b.kill();
+  const assertAway = async (method: "GET" | "POST", path: string) => {
+    const { status, json } = await a.call(method, path);
+    assert.deepEqual([status, json.error?.code, json.error?.details], [503, "unavailable", { host: "b" }], path);
+  };
+  await seconds(a, 13);
+  await assertAway("GET", `/v1/capsules/${id}`);
+  assert.equal((await a.call("DELETE", "/v1/capsules/web")).status, 204);
+  assert.equal((await a.call("GET", `/v1/capsules/${named}`)).status, 404);
+  assert.equal((await a.call("DELETE", "/v1/capsules/web")).status, 404);
+  assert.equal(a.service.store.wasDestroyed(named), true);
+
+  await seconds(a, lostSec - 12);
+  const shown = (await a.call("GET", `/v1/capsules/${id}`)).json;
+  assert.deepEqual([shown.status, shown.error_reason, shown.host], ["error", "host b was lost", "b"]);
+  assert.equal((await a.call("GET", `/v1/capsules/${id}?wait=error`)).json.status, "error");
+  await assertAway("POST", `/v1/capsules/${id}/start`);
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/pause`)).json.error.code, "invalid_state");
+  await assertAway("GET", `/v1/capsules/${paused}`);
+  await assertAway("POST", `/v1/capsules/${paused}/resume`);
+  assert.equal((await a.call("DELETE", `/v1/capsules/${id}`)).status, 204);
+  assert.deepEqual(Object.keys(await listed(a)), [paused]);
+
+  await using again = await hostOfCluster(database, "b", { database: b.database, machine: b.machine });
+  await again.second();
+  await again.service.settled();
+  assert.deepEqual(
+    again.service.store.all().map((row) => row.id),
+    [paused],
+  );
+});

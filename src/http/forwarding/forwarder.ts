@@ -170,12 +170,32 @@ export class Forwarder implements Forwarding {
       const { host } = place;
       // The database has not heard of an expired host for a while; it may be the database's way to it that is cut.
       const isReached = host !== undefined && (place.at === "host" || (await this.#links.probe(host)));
-      if (!isReached) throw unavailable(named);
+      if (!isReached) {
+        if ((await this.#ofRow(exchange, named, { team, key })) === "answered") return false;
+        this.#places.forget(team, key);
+        if (looks >= looksMax) throw unavailable(named);
+        continue;
+      }
       const outcome = await this.#attempts(exchange, { host, named, team, untilMs });
       if (outcome !== "misdirected") return this.#end(outcome, exchange, named);
       this.#places.forget(team, key);
       if (++misdirected > 1) throw unavailable(named);
     }
+  }
+
+  /** Whether the row of a capsule whose holder cannot be reached is enough, or gone; "again": another host holds it. Else rejects. */
+  async #ofRow(
+    { needOf }: Exchange,
+    host: string | undefined,
+    { team, key }: { team: string | undefined; key: string },
+  ): Promise<"answered" | "again"> {
+    if (host === undefined || team === undefined || this.#places.left === undefined) throw unavailable(host);
+    const left = await this.#places.left(team, key, host).catch((cause: unknown) => {
+      throw unavailable(host, cause);
+    });
+    if (left === "elsewhere") return "again";
+    if (left === "nowhere" || (await needOf?.(left)) === "row") return "answered";
+    throw unavailable(host);
   }
 
   /** Where a capsule is that no host has held. undefined: it is to be looked for again. Rejects with its refusal. */
@@ -255,12 +275,12 @@ function giveUp({ request, response }: Exchange, host: string | undefined): void
   response.destroy();
 }
 
-export function unavailable(host?: string): CapsuleError {
+export function unavailable(host?: string, cause?: unknown): CapsuleError {
   return new CapsuleError(
     "unavailable",
     host === undefined
       ? "it cannot be told now which host holds the capsule"
       : `host ${host}, which holds the capsule, cannot be reached now`,
-    host === undefined ? {} : { details: { host } },
+    { ...(host === undefined ? {} : { details: { host } }), ...(cause === undefined ? {} : { cause }) },
   );
 }
