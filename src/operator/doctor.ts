@@ -89,7 +89,10 @@ async function check(config: Config): Promise<Finding[]> {
 
 /** A host alone loads nothing of this. */
 async function checkCluster({ cluster }: Config): Promise<Finding[]> {
-  return cluster === undefined ? [] : await (await import("./bucket-check.ts")).bucketFindings(cluster);
+  if (cluster === undefined) return [];
+  const { databaseFindings } = await import("./database-check.ts");
+  const { bucketFindings } = await import("./bucket-check.ts");
+  return [...(await databaseFindings(cluster)), ...(await bucketFindings(cluster))];
 }
 
 /** Another user's data folder hides whether an image is built. */
