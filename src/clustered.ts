@@ -56,6 +56,7 @@ export async function startCluster(cluster: Cluster, service: Service, { folders
     onTeamDeleted: (team) => teams.forget(team),
     onRetired: (gone) => templates.retire(gone),
     onKeys: () => void teams.checkRevoked(),
+    keepReady: (isKept) => host.keepReady(isKept),
     room: () => ({
       free_mb: Math.floor(host.memory.spareBytes() / 2 ** 20),
       images: host.images().map(({ name }) => name),

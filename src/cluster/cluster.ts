@@ -16,6 +16,7 @@ import { AuditShipping } from "./audit-shipping.ts";
 import { Catalog, type Freshness } from "./catalog.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase, putBackReason } from "./decided.ts";
+import { Draining } from "./draining.ts";
 import { Leaving } from "./leaving.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
@@ -102,6 +103,7 @@ export class Cluster {
   readonly #places: TemplatePlaces;
   readonly #asserting: Asserting;
   #parts: { listing: Listing; catalog: Catalog; settling: Settling; room: ClusterService["room"] } | undefined;
+  #draining: Draining | undefined;
   #doubts: string[] = [];
   #settledAt = Number.NEGATIVE_INFINITY;
   #afterBeat: Promise<void> | undefined;
@@ -152,12 +154,14 @@ export class Cluster {
     this.artifacts = artifacts;
     this.templateFiles = artifacts && new TemplateFiles({ artifacts, places, rows: rows.templates });
     this.placement = new Placement({
-      ...{ membership: this.membership, templates: places, room: () => this.#room(), fetches },
+      membership: this.membership,
+      templates: places,
+      room: () => this.#room(),
+      fetches,
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     this.#asserting = new Asserting({ sql, me, store, rows, cluster: this, clock, log });
-    const ofKeys = { rows: rows.catalog, catalog: () => this.catalog, ticks: () => clock.ticks() };
-    this.newKeys = new NewKeys({ sql, ...ofKeys });
+    this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks: () => clock.ticks() });
     this.lost = new LostHosts({ sql, membership: this.membership, clock, log, lostSec: options.hostLostSec ?? 0 });
   }
 
@@ -216,6 +220,7 @@ export class Cluster {
         onLimits: (limits) => this.#options.onLimits?.(limits),
       }),
     };
+    this.#draining = new Draining({ sql, membership: this.membership, log, keepReady: service.keepReady });
     this.copies.follow();
     await this.membership.start();
     await Promise.all([this.#following, this.#afterBeat, this.#judging]);
@@ -283,9 +288,9 @@ export class Cluster {
   }
 
   async #follow({ isBack, place = "" }: Beat): Promise<void> {
-    const { clock } = this.#options;
-    const { settling } = this.#joined;
+    const [{ clock }, { settling }] = [this.#options, this.#joined];
     if (isBack || !this.#hasGoneOn) await this.#goOn();
+    await this.#draining?.follow();
     if (!this.#hasRecovered) return;
     if (this.membership.isPutBack) return await this.#asserting.assert(place);
     if (this.leaving.hasAny) await this.leaving.settle();

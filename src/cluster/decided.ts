@@ -21,7 +21,7 @@ import { columnsOf, jsonOf } from "./rows.ts";
 export interface DecidedOptions {
   sql: Postgres;
   me: Me;
-  membership: Pick<Membership, "isExpired" | "isPutBack">;
+  membership: Pick<Membership, "isExpired" | "isPutBack" | "state">;
   /** The epochs of capsules. */
   holding: Pick<HoldingRows, "epoch">;
   copies: Pick<Copies, "next" | "hold">;
@@ -69,8 +69,11 @@ export class DecidedByDatabase implements Ownership {
 
   requireCreates(): void {
     this.#requireOwnPlace("create a capsule");
-    if (!this.#options.membership.isExpired) return;
-    throw new CapsuleError("unavailable", "cannot create a capsule: the cluster's database is away");
+    const { membership, me } = this.#options;
+    if (membership.isExpired)
+      throw new CapsuleError("unavailable", "cannot create a capsule: the cluster's database is away");
+    if (membership.state !== "up")
+      throw new CapsuleError("no_capacity", `cannot create a capsule: host ${me.name} is drained`);
   }
 
   #requireOwnPlace(what: string): void {

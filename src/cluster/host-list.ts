@@ -67,6 +67,30 @@ export async function declareGone(sql: Postgres, name: string, watchedMs = silen
   return capsules;
 }
 
+/** The host gets no capsules any more. Its state. Throws "not_found", and "conflict" where it was declared gone. */
+export async function drainHost(sql: Postgres, name: string): Promise<string> {
+  return await sql.call<string>("drain_host", [name], { what: "drain a host" });
+}
+
+export interface HeldCapsule {
+  id: string;
+  status: string;
+}
+
+/** The number of capsules that a host holds, and the first ones by their ids. */
+export async function heldBy(
+  sql: Postgres,
+  name: string,
+  most: number,
+): Promise<{ count: number; first: HeldCapsule[] }> {
+  const found = await sql.query<HeldCapsule & { count: number }>(
+    "SELECT id, status, COUNT(*) OVER () AS count FROM capsules WHERE host = $1 ORDER BY id LIMIT $2",
+    [name, most],
+    { what: "list the capsules of a host" },
+  );
+  return { count: found[0]?.count ?? 0, first: found.map(({ id, status }) => ({ id, status })) };
+}
+
 /** The host gets new capsules again. Its state; undefined: the cluster has no such host. */
 export async function resumeHost(sql: Postgres, name: string): Promise<string | undefined> {
   const what = { what: "let a host take capsules" };

@@ -106,6 +106,11 @@ export class Membership {
     return this.#options.me;
   }
 
+  /** This host's, as the last answered heartbeat had it. */
+  get state(): string {
+    return this.#hosts.get(this.#options.me.name)?.row.state ?? "up";
+  }
+
   /** The database has not answered for so long that other hosts count this one as expired. */
   get isExpired(): boolean {
     return this.silentMs >= ownExpiryMs;

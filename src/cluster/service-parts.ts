@@ -23,4 +23,6 @@ export interface ClusterService extends Omit<LeftService, "decisions"> {
   room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
   /** The files of capsules that no host holds; default: the cluster has no bucket. */
   files?: ReleasedFiles | undefined;
+  /** Whether VMs are started ahead of time. */
+  keepReady: (isKept: boolean) => void;
 }

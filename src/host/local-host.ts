@@ -61,6 +61,7 @@ export class LocalHost implements Host {
   readonly #guests = new Map<string, LiveGuest>();
   /** Guests that were restored and not released yet. */
   readonly #restored = new WeakSet<LiveGuest>();
+  readonly keepReady = (isKept: boolean) => this.#warm.keep(isKept);
   readonly hasNetwork = (id: string) => hasNetworkIn(join(this.#paths.capsule(id), checkpointName));
 
   constructor(options: LocalHostOptions) {
@@ -289,9 +290,7 @@ export class LocalHost implements Host {
   }
 
   /** Begins to start VMs ahead of time. Call after recovery. */
-  openWarmPools(): void {
-    this.#warm.open();
-  }
+  readonly openWarmPools = () => this.#warm.open();
 
   /** Queues the hashes of checkpoints that an earlier daemon did not come to make. */
   hashMissing(): void {

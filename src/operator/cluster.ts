@@ -1,9 +1,10 @@
 /** `capsule admin cluster` and `capsule admin hosts`: a cluster of several hosts, from any host that has its file. */
+import { setTimeout as delay } from "node:timers/promises";
 import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { declareGone, hostSummaries, resumeHost } from "../cluster/host-list.ts";
+import { declareGone, drainHost, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
@@ -130,7 +131,44 @@ export async function goneHost({ words: [name = ""] }: Pick<Call, "words">): Pro
 const remedies: Readonly<Record<string, string>> = {
   CP003: "List them by capsule admin hosts.",
   CP012: "Stop its server first, or its machine.",
+  CP013: "It takes none.",
 };
+
+/** Capsules that are named in a message. */
+const namedMax = 20;
+const drainSec = 600;
+const askMs = 1_000;
+
+/** With `wait` until it holds nothing, for `deadline` at most. */
+export async function drain({
+  words: [name = ""],
+  ...call
+}: Pick<Call, "words" | "isSet" | "seconds">): Promise<number> {
+  const until = ticks() + (call.seconds("deadline") ?? drainSec) * 1_000;
+  const { sql } = await openCluster();
+  try {
+    await drainHost(sql, name);
+    let held = await heldBy(sql, name, namedMax);
+    while (call.isSet("wait") && held.count > 0 && ticks() < until) {
+      await delay(Math.min(askMs, until - ticks()));
+      held = await heldBy(sql, name, namedMax);
+    }
+    const { count, first } = held;
+    if (count === 0) {
+      console.error(`capsule: host ${name} takes no capsules, and holds none`);
+      return 0;
+    }
+    const more = count > first.length ? `, and ${count - first.length} more` : "";
+    const named = first.map(({ id, status }) => `${id} (${status})`).join(", ");
+    console.error(`capsule: host ${name} takes no capsules, and holds ${count}: ${named}${more}`);
+    return call.isSet("wait") ? 1 : 0;
+  } catch (error) {
+    const remedy = remedies[(error as { raised?: string }).raised ?? ""];
+    throw remedy === undefined ? error : new Failure(messageOf(error), remedy);
+  } finally {
+    await sql.close();
+  }
+}
 
 /** Ends what a drain has begun. */
 export async function resumeDrained({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {

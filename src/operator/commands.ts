@@ -220,6 +220,22 @@ export const operatorCommands: Commands = {
     examples: [["capsule admin hosts gone two", "its machine has burned"]],
     ...local(async () => (await cluster()).goneHost),
   },
+  "admin hosts drain": {
+    usage: "NAME",
+    meaning: "let a host take no capsules any more",
+    details:
+      "New capsules are made on other hosts, released ones resume there, and no VM is started ahead of time. What the host holds goes on there, and is named with its status. The host is drained once it holds nothing.",
+    options: {
+      wait: { meaning: "wait until it holds nothing; exit code 1 where it still does at the deadline" },
+      deadline: { value: "TIME", meaning: "the longest wait; default 10m" },
+    },
+    words: [1, 1],
+    examples: [
+      ["capsule admin hosts drain two", "before work on its machine"],
+      ["capsule admin hosts drain two --wait --deadline 1h", "until its capsules are gone"],
+    ],
+    ...local(async () => (await cluster()).drain),
+  },
   "admin hosts resume": {
     usage: "NAME",
     meaning: "let a host that was drained take capsules again",

@@ -80,6 +80,7 @@ export class FakeHost implements Host {
   readonly accelerator = "tcg";
   readonly guests = new Map<string, FakeGuest>();
   readonly folders = new Set<string>();
+  keepsReady = true;
   readonly checkpoints = new Map<string, FakeCheckpoint>();
   readonly templates = new Map<string, Shape>();
   /** Checkpoints of capsules that were released, by id, epoch and revision. */
@@ -180,6 +181,10 @@ export class FakeHost implements Host {
   /** As set in `memories`; 0 by default. */
   async memoryByCapsule(): Promise<Map<string, number>> {
     return new Map([...this.guests.keys(), ...this.#waking].map((id) => [id, this.memories.get(id) ?? 0]));
+  }
+
+  keepReady(isKept: boolean): void {
+    this.keepsReady = isKept;
   }
 
   pool() {

@@ -5,6 +5,7 @@
 import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
+import { drains } from "./drains.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { putBack } from "./put-back.ts";
 import { releasedCapsules } from "./released-capsules.ts";
@@ -21,6 +22,7 @@ export const steps: readonly string[] = [
   artifacts,
   upkeep,
   putBack,
+  drains,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

@@ -24,12 +24,17 @@ export class WarmStarts implements ProcessSource {
   readonly #data: string;
   readonly #pool: WarmPool;
   readonly #processes: WarmProcesses;
+  #isKept = true;
 
   constructor(
     launch: LauncherOptions & { vmm: Pick<Vmms, "onReplaced"> },
     { pool, processes }: WarmSettings,
-    pressure: Pressure,
+    memory: Pressure,
   ) {
+    const pressure: Pressure = {
+      isRising: () => !this.#isKept || memory.isRising(),
+      isHigh: () => !this.#isKept || memory.isHigh(),
+    };
     this.#data = launch.paths.data;
     this.#processes = new WarmProcesses({ ...launch, ...processes, pressure });
     const capsules = new WarmCapsules({ ...launch, launcher: new Launcher(launch) });
@@ -41,6 +46,11 @@ export class WarmStarts implements ProcessSource {
   open(): void {
     this.#pool.open();
     this.#processes.open();
+  }
+
+  /** False: nothing is ready, as while the host is short of memory. */
+  keep(isKept: boolean): void {
+    this.#isKept = isKept;
   }
 
   /** The id of a warm capsule, to be claimed or removed. Undefined when there is none. */
