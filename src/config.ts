@@ -73,7 +73,10 @@ const groups: [head: string, keys: (keyof typeof settings)[]][] = [
   ["URLs of ports", ["portDomain", "portTlsCert", "portTlsKey"]],
   ["What capsules reach", ["egress", "egressCeiling", "egressDeny", "egressGrant"]],
   ["Files", ["dataDir", "qemu", "web"]],
-  ["Several hosts", ["cluster", "hostName", "peerPort", "peerUrl", "hostLostSec", "cacheMb", "keysStaleSec"]],
+  [
+    "Several hosts",
+    ["cluster", "hostName", "peerPort", "peerUrl", "hostLostSec", "releaseAfterSec", "cacheMb", "keysStaleSec"],
+  ],
   ["How VMs run", ["accelerator", "cpu", "jail", "jailUids"]],
   ["What it may take of the machine", ["memoryReserveMb", "memoryOvercommit", "diskReserveMb"]],
   [

@@ -4,6 +4,7 @@ import { openBucket } from "./bucket/opening.ts";
 import type { SealedBucket } from "./bucket/sealed-bucket.ts";
 import { type Clock, systemClock } from "./capsules/clock.ts";
 import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
+import { BucketUploads, type BucketUploadsOptions } from "./cluster/checkpoint-uploads.ts";
 import { Cluster, type ClusterReport } from "./cluster/cluster.ts";
 import { type ClusterFile, readClusterFile } from "./cluster/cluster-file.ts";
 import { freshnessOf, hostsKeptIn } from "./cluster/host-file.ts";
@@ -14,6 +15,7 @@ import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
 import { Postgres } from "./cluster/postgres.ts";
 import { FetchedFiles, type FetchedFilesOptions } from "./cluster/released-files.ts";
+import { Releases, type ReleasesOptions } from "./cluster/releases.ts";
 import { SharedLimits } from "./cluster/shared-limits.ts";
 import { Upkeep, type UpkeepOptions } from "./cluster/upkeep.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
@@ -96,6 +98,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const sealed = file.bucket === undefined ? undefined : await openBucket(file.bucket);
   const artifacts =
     sealed === undefined ? undefined : new Artifacts({ sql, bucket: sealed, rows: records.templateRows, clock });
+  const step = stepWithFault(config.crashAt);
   let upkeep: Upkeep | undefined;
   const limits = new SharedLimits({ own: config.limits, shared, set: limitsSet(), log });
   const cluster: Cluster = new Cluster({
@@ -104,7 +107,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     onLimits: (read) => limits.follow(read),
     ...{ lastHeard: hosts, onHosts: hostsKeptIn(dataDir, log) },
     rows: { audit: records.auditRows, catalog, templates: records.templateRows, holding },
-    ...{ step: stepWithFault(config.crashAt), freshness: freshnessOf(dataDir) },
+    ...{ step, freshness: freshnessOf(dataDir) },
     onRefused: (reason) => {
       log.error({ host: me.name }, `${reason}: this one ends, and its VMs run on`);
       process.kill(process.pid, "SIGTERM");
@@ -127,6 +130,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
         upkeep = upkeepOf({ ...own, isPutBack, bucket: sealed.bucket, holding, folders: moved }, records);
       }
       await startCluster(cluster, service, { folders: moved, files });
+      if (sealed && artifacts) {
+        const to = { bucket: sealed, folders: moved, artifacts, step };
+        cluster.releases = releasesOf(cluster, to, { store: records.store, holding, config, log });
+      }
       cluster.catalog.onStale(config.keysStaleSec * 1_000, () => service.teams.endOpened());
     },
     listen: async (ready) => {
@@ -171,6 +178,18 @@ async function repair(moved: MovedFolders, { store, holding, log }: Held): Promi
   }));
   const capsules = await moved.repair(held);
   if (capsules.length > 0) log.warn({ capsules }, "folders of held capsules were brought back");
+}
+
+function releasesOf(
+  { sql, leaving, membership }: Cluster,
+  to: BucketUploadsOptions,
+  { store, holding, config, log }: Pick<ReleasesOptions, "store" | "holding" | "log"> & { config: Config },
+): Releases {
+  return new Releases({
+    ...{ store, holding, leaving, sql, clock: systemClock, log, uploads: new BucketUploads(to) },
+    isAway: () => sql.isAway || membership.isExpired || membership.isPutBack,
+    afterMs: config.releaseAfterSec * 1_000,
+  });
 }
 
 /** The way of requests to the other hosts, and from them. */

@@ -273,6 +273,12 @@ export const settings = {
     "disk for paused capsules that are in the cluster's bucket too, MiB",
     "1/10 of the disk",
   ),
+  releaseAfterSec: row(
+    "CAPSULE_RELEASE_AFTER_SEC",
+    "5",
+    integer(0, 31_536_000),
+    "time after a pause, in seconds, before a capsule's files go to the cluster's bucket",
+  ),
   keysStaleSec: row(
     "CAPSULE_KEYS_STALE_SEC",
     "900",
