@@ -5,6 +5,7 @@ import type { ClusterStep } from "../../src/cluster/copies.ts";
 import { decodeReleased } from "../../src/cluster/released.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
+import { FakeUploads } from "../fakes/fake-uploads.ts";
 import { waitFor, within } from "../wait-for.ts";
 import {
   addTeams,
@@ -14,7 +15,6 @@ import {
   hostOfCluster,
   releaseAfterMs,
 } from "./fake-hosts.ts";
-import { FakeUploads } from "./fake-uploads.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, type ClusterDatabase, clusterDatabase } from "./statements.ts";
 

@@ -76,8 +76,8 @@ export const mutants: Mutant[] = [
     seed: 3,
     functions: {
       copy_status: [
-        ["AND c.copy < r.copy", ""],
-        ["AND c.revision <= r.revision", ""],
+        ["AND c.copy < n.copy", ""],
+        ["AND c.revision <= n.revision", ""],
       ],
     },
     ...{ faults: late, mix: "runs" },
@@ -97,7 +97,12 @@ export const mutants: Mutant[] = [
   {
     name: "a heartbeat of another folder's daemon is answered",
     seed: 1001,
-    functions: { heartbeat: [["AND nonce = p_nonce", ""]] },
+    functions: {
+      heartbeat: [
+        ["AND nonce = p_nonce", ""],
+        ["AND nonce = p_nonce", ""],
+      ],
+    },
     ...{ faults: { ...none, step: 0.1 } },
   },
   {

@@ -3,9 +3,9 @@ import type { ReleasedFiles } from "../../src/cluster/acquiring.ts";
 import { type Checkpoint, type Released, releaseColumns } from "../../src/cluster/released.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
-import type { FakeCheckpoint, FakeHost } from "../fakes/fake-host.ts";
-import type { FakeHostOfCluster } from "./fake-hosts.ts";
-import { about } from "./statements.ts";
+import type { FakeHostOfCluster } from "../cluster/fake-hosts.ts";
+import { about } from "../cluster/statements.ts";
+import type { FakeCheckpoint, FakeHost } from "./fake-host.ts";
 
 export class FakeBucket {
   /** By prefix. */

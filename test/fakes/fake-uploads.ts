@@ -1,7 +1,7 @@
 /** A bucket without bytes, into which a fake machine uploads its paused capsules. */
 import type { CheckpointUploads, Described } from "../../src/cluster/releases.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
-import type { FakeCheckpoint, FakeHost } from "../fakes/fake-host.ts";
+import type { FakeCheckpoint, FakeHost } from "./fake-host.ts";
 
 interface Files extends Described {
   id: string;
