@@ -64,7 +64,9 @@ export class NotInBucket extends CapsuleError {}
 
 interface Row {
   prefix: string;
-  sha256: string;
+  manifestSha256: string;
+  /** As ArtifactFolder.sha256. */
+  sha256: string | null;
   createdAt: number;
 }
 
@@ -99,7 +101,8 @@ export class Artifacts {
 
   /**
    * Resolves when the bucket has the folder of this host whole, with those that it stands on, and PostgreSQL names it. Returns the layer
-   * for manifests. Throws "agent_error" where the folder is damaged or not here, and "unavailable".
+   * for manifests. Throws "agent_error" where the folder is damaged or not here, "conflict" where the bucket's has other bytes, and
+   * "unavailable".
    */
   async offer(kind: ArtifactKind, key: string, signal?: AbortSignal): Promise<Layer> {
     return await this.#uploads.run(`${kind}/${key}`, (each) => this.#offer(kind, key, each), signal);
@@ -110,7 +113,7 @@ export class Artifacts {
    * of. Throws "unavailable" where the bucket has none or does not answer, "agent_error" where it does not verify, and "no_space".
    */
   async fetch(kind: ArtifactKind, key: string, signal?: AbortSignal): Promise<Disposable> {
-    const held = await this.#hold(kind, key);
+    const held = await this.hold(kind, key);
     try {
       await this.#fetched(kind, key, signal);
       return held;
@@ -118,6 +121,12 @@ export class Artifacts {
       held[Symbol.dispose]();
       throw error;
     }
+  }
+
+  /** The folder, once it is there, is not removed until the result is disposed of. */
+  async hold(kind: ArtifactKind, key: string): Promise<Disposable> {
+    const { folders, templates } = this.#parts;
+    return kind === "template" ? templates.hold(key) : await folders.hold(kind, key);
   }
 
   /** A template that was offered and is none: its capture has failed. */
@@ -136,22 +145,23 @@ export class Artifacts {
   async #offer(kind: ArtifactKind, key: string, signal: AbortSignal): Promise<Layer> {
     const { sql, bucket } = this.#options;
     const { folders } = this.#parts;
-    using _held = await this.#hold(kind, key);
+    using _held = await this.hold(kind, key);
     const found = await folders.find(kind, key);
     if (found === undefined) throw new CapsuleError("agent_error", `this host has no ${kind} ${key}`);
     const { files, sha256 } = found;
     const layer = { kind, key, sha256 };
     const layers: Layer[] = [];
     for (const each of found.layers) layers.push(await this.offer(each.kind, each.key, signal));
-    if ((await this.#row(kind, key)) !== undefined) return layer;
+    const row = await this.#row(kind, key);
+    if (row !== undefined) return sameAs(row.sha256, layer);
     const prefix = `${kind}/${key}/${randomBytes(4).toString("hex")}`;
     const what = { what: `keep ${kind} ${key} in the bucket` };
     await sql.call("begin_upload", [prefix], what);
     const put = () => upload(bucket, { prefix, layers, files, signal });
     const uploaded = await this.#uploading.run(put, signal);
     signal.throwIfAborted();
-    await sql.call("note_artifact", [kind, key, prefix, uploaded.sha256, uploaded.bytes], what);
-    return layer;
+    const values = [kind, key, prefix, uploaded.sha256, uploaded.bytes, sha256];
+    return sameAs(await sql.call<string | null>("note_artifact", values, what), layer);
   }
 
   #fetched(kind: ArtifactKind, key: string, signal?: AbortSignal): Promise<string | null> {
@@ -162,11 +172,11 @@ export class Artifacts {
   async #fetch(kind: ArtifactKind, key: string, signal: AbortSignal): Promise<string | null> {
     const { bucket } = this.#options;
     const { folders, templates } = this.#parts;
-    using _held = await this.#hold(kind, key);
+    using _held = await this.hold(kind, key);
     if ((await folders.find(kind, key)) === undefined) {
       const row = await this.#row(kind, key);
       if (row === undefined) throw new NotInBucket("unavailable", `the bucket has no ${kind} ${key}`);
-      const record = { object: `${row.prefix}/manifest`, sha256: row.sha256 };
+      const record = { object: `${row.prefix}/manifest`, sha256: row.manifestSha256 };
       const reading = { writtenAt: row.createdAt, signal };
       const manifest = await bucket.getManifest(record, bytesMax, reading);
       for (const layer of manifest.layers) await this.#fetchLayer(kind, layer, record.object, signal);
@@ -189,11 +199,6 @@ export class Artifacts {
     throw new DamagedObject(object, `its folder stands on another ${layer.kind} ${layer.key} than there is`);
   }
 
-  async #hold(kind: ArtifactKind, key: string): Promise<Disposable> {
-    const { folders, templates } = this.#parts;
-    return kind === "template" ? templates.hold(key) : await folders.hold(kind, key);
-  }
-
   /** The folders of this host. */
   get folders(): ArtifactFolders {
     return this.#parts.folders;
@@ -206,12 +211,19 @@ export class Artifacts {
 
   async #row(kind: ArtifactKind, key: string): Promise<Row | undefined> {
     const [row] = await this.#options.sql.query<Row & Record<string, unknown>>(
-      `SELECT prefix, manifest_sha256 AS sha256, created_at AS "createdAt" FROM artifacts WHERE kind = $1 AND key = $2`,
+      `SELECT prefix, manifest_sha256 AS "manifestSha256", sha256, created_at AS "createdAt" FROM artifacts WHERE kind = $1 AND key = $2`,
       [kind, key],
       { what: `look for ${kind} ${key} in the bucket` },
     );
     return row;
   }
+}
+
+/** Throws "conflict" where the bucket's folder is known to be another one: a key of inputs alone does not say which bytes were built. */
+function sameAs(stored: string | null, layer: Layer): Layer {
+  const { kind, key, sha256 } = layer;
+  if (stored === null || sha256 === null || stored === sha256) return layer;
+  throw new CapsuleError("conflict", `the bucket's ${kind} ${key} has other bytes than this host's`);
 }
 
 /** The bytes that its files have on disk: what is no hole. */

@@ -48,6 +48,7 @@ async function releasedFor(t: TestContext) {
 
 function filesOf(host: MovingHost, bucket: SealedBucket) {
   const asked: string[] = [];
+  const held: string[] = [];
   const room = { freeBytes: Number.POSITIVE_INFINITY };
   const space = {
     orReclaim: async <T>(reserve: () => T) => reserve(),
@@ -68,8 +69,13 @@ function filesOf(host: MovingHost, bucket: SealedBucket) {
       if (kind === "qemu") throw new CapsuleError("unavailable", "the bucket has none");
       return new DisposableStack();
     },
+    async hold(kind: string, key: string) {
+      const name = `${kind} ${key}`;
+      held.push(name);
+      return { [Symbol.dispose]: () => void held.splice(held.indexOf(name), 1) };
+    },
   };
-  return { files: new FetchedFiles({ bucket, artifacts, moved: host.moves, fetches }), asked, room };
+  return { files: new FetchedFiles({ bucket, artifacts, moved: host.moves, fetches }), asked, held, room };
 }
 
 /** Nothing of a fetch is left. */
@@ -79,11 +85,14 @@ function requireNothing({ paths }: MovingHost): void {
 
 test("a capsule is fetched with what it stands on, and comes back from the folder that was set aside", async (t) => {
   const { first, second, objects, bucket, released } = await releasedFor(t);
-  const { files, asked, room } = filesOf(second, bucket);
+  const { files, asked, held, room } = filesOf(second, bucket);
+  const below = [`image minimal/${"a".repeat(64)}`, `qemu ${"b".repeat(64)}`, "base minimal-b"];
   {
     using _admitted = await files.admit(released);
     await files.bring(released);
+    assert.deepEqual(held, below);
   }
+  assert.deepEqual(held, []);
   assert.deepEqual(asked, [`qemu ${"b".repeat(64)}`, `image minimal/${"a".repeat(64)}`, "base minimal-b"]);
   assert.equal(room.freeBytes, Number.POSITIVE_INFINITY);
   const contentOf = (host: MovingHost, name: string) => readFileSync(join(host.paths.capsule(movedId), name));
@@ -98,6 +107,7 @@ test("a capsule is fetched with what it stands on, and comes back from the folde
   requireNothing(second);
   using _again = await files.admit(released);
   await files.bring(released);
+  assert.deepEqual(held, below);
   assert.ok(existsSync(second.paths.capsule(movedId)));
 });
 

@@ -14,7 +14,7 @@ import type { Released } from "./released.ts";
 
 export interface FetchedFilesOptions {
   bucket: SealedBucket;
-  artifacts: Pick<Artifacts, "fetch">;
+  artifacts: Pick<Artifacts, "fetch" | "hold">;
   moved: Pick<MovedFolders, "bringBack" | "setAside" | "finish">;
   fetches: Pick<LocalFetches, "isAside" | "requireMachine" | "layersOf" | "place">;
 }
@@ -35,9 +35,12 @@ export class FetchedFiles implements ReleasedFiles {
   }
 
   async admit(released: Released): Promise<Disposable> {
-    const { fetches } = this.#options;
+    const { artifacts, fetches } = this.#options;
     const { row, checkpoint } = released;
     using stack = new DisposableStack();
+    // Nothing else keeps these folders until the capsule has a row here.
+    for (const { kind, key } of fetches.layersOf(checkpoint, nameOf(released)))
+      stack.use(await artifacts.hold(kind as ArtifactKind, key));
     if (fetches.isAside(row.id, asOf(released))) {
       await fetches.requireMachine(checkpoint, nameOf(released));
       return stack.move();

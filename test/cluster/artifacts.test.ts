@@ -210,6 +210,36 @@ describe("folders in the bucket", { skip }, () => {
     assert.ok((await objects(sealed)).length > 0);
   });
 
+  test("a folder of other bytes under a key of the bucket's is not offered, also where both were uploaded at once", async () => {
+    await using cluster = await twoHosts();
+    const { database, sealed, a, b, build, storage } = cluster;
+    b.data.addImage("another build of the same inputs");
+    await b.data.addBuild();
+    const other = await b.data.addCheckpoint("template", { build });
+    const refusal = { code: "conflict", message: `the bucket's image ${imageKey} has other bytes than this host's` };
+    await a.artifacts.offer("template", storage);
+    const [rows, stored] = [await named(database), await objects(sealed)];
+    for (const offered of [b.artifacts.offer("image", imageKey), b.artifacts.offer("template", other)])
+      await assert.rejects(offered, refusal);
+    assert.deepEqual([await named(database), await objects(sealed)], [rows, stored]);
+
+    await database.sql.query("UPDATE artifacts SET sha256 = NULL WHERE kind = 'image'", [], about);
+    await b.artifacts.offer("image", imageKey); // it is not known which bytes it has
+    await database.sql.query("DELETE FROM artifacts WHERE kind = 'image'", [], about);
+    const { sql } = database;
+    const call = async <T>(...of: Parameters<typeof sql.call>) => {
+      if (of[0] === "note_artifact") await a.artifacts.offer("image", imageKey); // which is whole just before
+      return await sql.call<T>(...of);
+    };
+    const slow = { call, query: (...of: Parameters<typeof sql.query>) => sql.query(...of) } as typeof sql;
+    const late = new Artifacts({ sql: slow, bucket: sealed, rows: b.rows, clock: { now: () => 1 } });
+    late.begin({ folders: b.data.folders, hold: () => ({ [Symbol.dispose]() {} }) });
+    await assert.rejects(late.offer("image", imageKey), refusal);
+    using c = hostOn(database, sealed);
+    (await c.artifacts.fetch("image", imageKey))[Symbol.dispose]();
+    assert.deepEqual(c.data.tree("image", imageKey), a.data.tree("image", imageKey));
+  });
+
   test("an upload that is cut off is garbage, and one of yesterday is not believed", async () => {
     const { link, bucket } = await BucketLink.to(await ceph.newBucket());
     await using _ = link;

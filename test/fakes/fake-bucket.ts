@@ -53,6 +53,8 @@ export class FakeFiles implements ReleasedFiles {
   /** Another machine saves what this one cannot restore. */
   isOther = false;
   isFull = false;
+  /** It has other bytes of what capsules stand on. */
+  isDamaged = false;
   /** Awaited by each fetch. */
   moment: () => Promise<void> = () => Promise.resolve();
   readonly #bucket: FakeBucket;
@@ -75,7 +77,7 @@ export class FakeFiles implements ReleasedFiles {
       await this.moment();
       if (this.#bucket.isAway) throw new CapsuleError("unavailable", "the bucket does not answer");
       const saved = this.#bucket.checkpoints.get(prefix);
-      if (saved === undefined || this.#bucket.isChanged)
+      if (saved === undefined || this.#bucket.isChanged || this.isDamaged)
         throw new CapsuleError("agent_error", `the checkpoint of capsule ${row.id} does not verify`);
       this.fetched.push(prefix);
       this.#put(row.id, saved);

@@ -15,6 +15,7 @@ CREATE TABLE artifacts (
   key             text NOT NULL,
   prefix          text NOT NULL,
   manifest_sha256 text NOT NULL,
+  sha256          text,
   bytes           bigint NOT NULL,
   created_at      bigint NOT NULL,
   is_pending      boolean NOT NULL,
@@ -27,10 +28,11 @@ CREATE FUNCTION begin_upload(p_prefix text) RETURNS void LANGUAGE sql AS $$
   INSERT INTO garbage (prefix, at) VALUES (p_prefix, now_ms()) ON CONFLICT (prefix) DO NOTHING;
 $$;
 
--- The upload is whole. Of two uploads of one folder the first one counts, and the other's prefix stays garbage.
-CREATE FUNCTION note_artifact(p_kind text, p_key text, p_prefix text, p_sha256 text, p_bytes bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE t templates; isPending boolean := false;
+-- The upload is whole. Of two uploads of one folder the first one counts, and the other's prefix stays garbage. p_content: the hash by
+-- which what stands on the folder knows it, where it has one. Returns that of the upload that counts.
+CREATE FUNCTION note_artifact(p_kind text, p_key text, p_prefix text, p_sha256 text, p_bytes bigint, p_content text DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE t templates; isPending boolean := false; content text;
 BEGIN
   IF p_kind = 'template' THEN
     SELECT * INTO t FROM templates WHERE storage = p_key;
@@ -40,12 +42,15 @@ BEGIN
       IF NOT template_is_needed(p_key) THEN PERFORM fail('CP003', format('template %s is gone', t.name)); END IF;
     END IF;
   END IF;
-  IF EXISTS (SELECT 1 FROM artifacts WHERE kind = p_kind AND key = p_key) THEN RETURN; END IF;
+  SELECT sha256 INTO content FROM artifacts WHERE kind = p_kind AND key = p_key;
+  IF FOUND THEN RETURN content; END IF;
   DELETE FROM garbage WHERE prefix = p_prefix AND at > now_ms() - ${uploadMaxMs};
   IF NOT FOUND THEN PERFORM fail('CP004', format('the upload of %s %s has taken too long', p_kind, p_key)); END IF;
-  INSERT INTO artifacts (kind, key, prefix, manifest_sha256, bytes, created_at, is_pending)
-    VALUES (p_kind, p_key, p_prefix, p_sha256, p_bytes, now_ms(), isPending) ON CONFLICT (kind, key) DO NOTHING;
+  INSERT INTO artifacts (kind, key, prefix, manifest_sha256, sha256, bytes, created_at, is_pending)
+    VALUES (p_kind, p_key, p_prefix, p_sha256, p_content, p_bytes, now_ms(), isPending) ON CONFLICT (kind, key) DO NOTHING;
   IF NOT FOUND THEN PERFORM begin_upload(p_prefix); END IF;
+  SELECT sha256 INTO content FROM artifacts WHERE kind = p_kind AND key = p_key;
+  RETURN content;
 END $$;
 
 CREATE FUNCTION template_is_needed(p_storage text) RETURNS boolean LANGUAGE sql STABLE AS $$

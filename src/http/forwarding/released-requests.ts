@@ -63,7 +63,10 @@ export class ReleasedRequests {
     return placing;
   }
 
-  /** A host that cannot run it, or has no room, leaves it to the next one; a refusal of the cluster's is that of all. */
+  /**
+   * A host that cannot run it, has no room, or has files that do not verify, leaves it to the next one; a refusal of the cluster's is that
+   * of all.
+   */
   async #ask(capsule: ReleasedCapsule, need: Need): Promise<Taken> {
     let refused: unknown;
     for (const host of this.#released.hostsFor(capsule).slice(0, askedMax)) {
@@ -89,7 +92,8 @@ export class ReleasedRequests {
   }
 }
 
-const ofHost = new Set(["conflict", "no_space", "no_capacity", "unavailable"]);
+/** `agent_error`: files do not verify, among which a host may have a folder of other bytes than the capsule stands on. */
+const ofHost = new Set(["conflict", "no_space", "no_capacity", "unavailable", "agent_error"]);
 
 function isOfHost(error: unknown): boolean {
   return error instanceof CapsuleError && ofHost.has(error.code);
