@@ -12,6 +12,8 @@ export type Holder =
   | { at: "host"; host: string }
   /** No host holds it. */
   | { at: "released"; capsule: ReleasedCapsule }
+  /** This host brings it back. */
+  | { at: "coming" }
   /** The team has no such capsule. */
   | { at: "nowhere" }
   /** The database is away, or the host has expired: 503 "unavailable". */

@@ -52,7 +52,7 @@ export class Locations implements Holders {
   }
 
   async find(team: string | undefined, key: string): Promise<Holder> {
-    await this.#options.coming?.(team, key);
+    if (this.#options.coming?.(team, key) !== undefined) return { at: "coming" };
     const here = this.#hereOf(team, key);
     if (here !== undefined && !(await this.#hasLeft(here))) return this.#isLeaving(here);
     // PostgreSQL refuses text with a NUL, which is no sign that it is away.
@@ -93,7 +93,7 @@ export class Locations implements Holders {
   /** Its row comes, or has just gone; anything else is settled, and no sign that there is no such capsule. */
   async #ofThisHost(team: string | undefined, key: string, row: Found, isAgain: boolean): Promise<Holder> {
     const { store, coming, onDoubt } = this.#options;
-    await coming?.(team, key);
+    if (coming?.(team, key) !== undefined) return { at: "coming" };
     const here = this.#hereOf(team, key);
     if (here !== undefined) return this.#isLeaving(here);
     if (store.wasDestroyed(row.id) || row.intent === "create") return { at: "nowhere" };

@@ -45,6 +45,8 @@ export interface Exchange {
   admitLookup: () => void;
   /** The need of the request, where no host holds its capsule. Throws its refusal. Default: `held`. */
   needOf?: (capsule: ReleasedCapsule) => Need | Promise<Need>;
+  /** It shows or destroys the capsule, for which a row is enough, and waits no longer than that takes. */
+  isOfRow?: boolean;
   /** A host holds that capsule by now. */
   onHeld?: () => void;
   /** Called before the first byte of the answer: from then on nobody else may write to the response. */
@@ -153,6 +155,7 @@ export type Place =
   | { at: "here" }
   | { at: "host"; host: string }
   | { at: "released"; capsule: ReleasedCapsule }
+  | { at: "coming" }
   | { at: "nowhere" }
   | { at: "unavailable"; host?: string };
 

@@ -62,6 +62,7 @@ export function passOnOf(
     team: identity?.teamId ?? key,
     admitLookup: () => authentication.admitAnonymous(request),
     needOf: (capsule: ReleasedCapsule) => needOf(request, capsule, passingOn),
+    isOfRow: request.routeOptions.config.ofRow === true && !waits(request),
     onHeld: () => answerFromRow(request, undefined),
     onAnswer: () => answerElsewhere(request, reply),
   };
@@ -90,6 +91,11 @@ function needOf(
   if (signed === true) authentication.requireSigned(request, capsule);
   const need = released?.needOf(capsule, action ?? actionOfBody(capsuleField), mayResume(request)) ?? "held";
   return isOfRow(request, capsule) ? "row" : need;
+}
+
+/** Whether the request waits for a status. */
+function waits({ query }: FastifyRequest): boolean {
+  return (query as { wait?: unknown } | undefined)?.wait !== undefined;
 }
 
 /** A body names the capsule that is captured, and no other one. */

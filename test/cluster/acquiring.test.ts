@@ -20,7 +20,7 @@ interface Host extends FakeHostOfCluster {
   files: FakeFiles;
 }
 
-async function hostsOf(names: readonly string[], limits = {}, options: Pick<HostOptions, "beginMs"> = {}) {
+async function hostsOf(names: readonly string[], limits = {}, options: Pick<HostOptions, "beginMs" | "waits"> = {}) {
   const database = await clusterDatabase(server, limits);
   await addTeams(database);
   await database.sql.query("DELETE FROM hosts WHERE name <> ALL($1)", [names], about);
@@ -331,4 +331,57 @@ test("who may not reach a port or a signed file of a released capsule acquires n
   await cluster.bucket.release(a, id, { files: a.files });
   assert.equal(await atPort(80, { "x-capsule-token": port.token }), 502, "nothing listens");
   assert.equal((await rowOf(b, id))?.epoch, 4);
+});
+
+/** A capsule that `at` brings back, until `end` is called or the result is disposed of. Its resume was sent there. */
+async function comingTo(at: Host, bucket: FakeBucket) {
+  const id = await released(bucket, at, { name: "web" }, false);
+  const { promise, resolve: end } = Promise.withResolvers<void>();
+  at.files.moment = () => promise;
+  const resumed = at.call("POST", `/v1/capsules/${id}/resume`);
+  await waitFor("the capsule to be acquired", async () => (await rowOf(at, id))?.host === at.name);
+  return { id, resumed, end, [Symbol.dispose]: end };
+}
+
+test("a request waits for a capsule that is brought back no longer than its time", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b"], {}, { waits: { rowMs: 1, arrivalMs: 1 } });
+  const [a, b] = cluster.hosts as [Host, Host];
+  using coming = await comingTo(a, cluster.bucket);
+  const { id, resumed, end } = coming;
+  const sent = [resumed];
+  for (const host of [a, b]) {
+    for (const key of [id, "web"]) sent.push(host.call("GET", `/v1/capsules/${key}`));
+    sent.push(host.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } }));
+    sent.push(host.call("DELETE", `/v1/capsules/${id}`));
+  }
+  for (const { status, json, headers } of await within("the refusals", Promise.all(sent)))
+    assert.deepEqual([status, json.error.code, headers["retry-after"]], [503, "unavailable", "1"]);
+  assert.ok(a.cluster.acquiring.has(id), "the acquire goes on");
+  end();
+  await a.cluster.acquiring.ended();
+  assert.equal((await b.call("GET", `/v1/capsules/${id}`)).json.host, "a");
+});
+
+test("requests without a key that wait for a capsule keep no other one's out, and end with their clients", {
+  skip,
+}, async () => {
+  await using cluster = await hostsOf(["a", "b"]);
+  const [a, b] = cluster.hosts as [Host, Host];
+  const created = await b.call("POST", "/v1/capsules", {}, { "x-api-key": keys.blue });
+  using coming = await comingTo(a, cluster.bucket);
+  const { id, resumed, end } = coming;
+  await a.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port } = a.app.server.address() as AddressInfo;
+  const sent = (of: string) => get({ port, path: "/", agent: false, headers: { host: `80-${of}.localhost` } });
+  const waiting = Array.from({ length: 65 }, () => sent(id).on("error", () => {}));
+  await waitFor("all to wait", () => a.forwarder.arrivals.waiting === waiting.length);
+  const other = sent(created.json.id);
+  const [answer] = (await within("the answer", once(other, "response"))) as [IncomingMessage];
+  answer.resume();
+  assert.equal(answer.statusCode, 401);
+  for (const each of waiting) each.destroy();
+  await waitFor("none to wait", () => a.forwarder.arrivals.waiting === 0);
+  assert.ok(a.cluster.acquiring.has(id), "the acquire goes on");
+  end();
+  assert.equal((await resumed).status, 200);
 });

@@ -16,6 +16,7 @@ import { type Database, openDatabase } from "../../src/db/database.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
 
 import { buildServer } from "../../src/http/app.ts";
+import type { Forwarder } from "../../src/http/forwarding/forwarder.ts";
 import type { App } from "../../src/http/route.ts";
 import type { Services } from "../../src/http/services.ts";
 import { peerPort } from "../../src/joined.ts";
@@ -33,6 +34,7 @@ export interface FakeHostOfCluster extends AsyncDisposable {
   name: string;
   service: FakeService;
   services: Services;
+  forwarder: Forwarder;
   cluster: Cluster;
   sql: Postgres;
   clock: FakeClock;
@@ -70,6 +72,8 @@ export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts
   hostLostSec?: number;
   /** How long another host may take to begin an acquire; default: as long as a busy machine needs. */
   beginMs?: number;
+  /** How long requests wait for a capsule that comes to a host. Default: as long as a busy machine needs. */
+  waits?: { rowMs?: number; arrivalMs?: number };
   /** The files of released capsules. Default: the cluster has no bucket. */
   files?: ReleasedFiles;
   bucket?: { sealed: SealedBucket; folders: ArtifactFolders };
@@ -156,7 +160,10 @@ export async function hostOfCluster(
   part.recovered();
   const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });
   const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...options.limits };
-  const peer = peerPort(part, service, Buffer.alloc(32, 5), silent, { beginMs: options.beginMs ?? busyMs });
+  const peer = peerPort(part, service, Buffer.alloc(32, 5), silent, {
+    ...{ beginMs: options.beginMs ?? busyMs, rowMs: busyMs, arrivalMs: busyMs },
+    ...options.waits,
+  });
   const app = buildServer(services, {
     forwarding: peer.forwarder,
     limits,
@@ -171,7 +178,19 @@ export async function hostOfCluster(
   let contract: Contract | undefined;
   let isOver = false;
   const host: FakeHostOfCluster = {
-    ...{ name, service, services, cluster: part, sql, clock, machine, database, app, refusals },
+    ...{
+      name,
+      service,
+      services,
+      forwarder: peer.forwarder,
+      cluster: part,
+      sql,
+      clock,
+      machine,
+      database,
+      app,
+      refusals,
+    },
     async call(method, path, json, headers = {}) {
       contract ??= new Contract((await app.inject("/openapi.json")).json<OpenApi>());
       const payload = json === undefined ? undefined : JSON.stringify(json);

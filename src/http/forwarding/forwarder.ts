@@ -21,6 +21,7 @@ import type {
 } from "../forwarding.ts";
 import type { ReleasedCapsule, ReleasedCapsules } from "../released.ts";
 import type { AcquireTimes } from "./acquire-questions.ts";
+import { Arrivals, type ArrivalTimes } from "./arrivals.ts";
 import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
 import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
@@ -34,6 +35,8 @@ const retryEveryMs = 100;
 const looksMax = 4;
 /** A lookup may be a statement, and its client may have no key. */
 const keylessLookupsMax = 64;
+
+type SettledPlace = Exclude<Place, { at: "released" | "coming" }>;
 
 interface Target {
   host: string;
@@ -52,7 +55,7 @@ export interface ForwarderOptions {
   signInLinks?: LinksOfAllHosts;
   /** undefined: each capsule has a holder. */
   released?: ReleasedCapsules | undefined;
-  times?: AcquireTimes;
+  times?: AcquireTimes & ArrivalTimes;
 }
 
 export class Forwarder implements Forwarding {
@@ -63,6 +66,8 @@ export class Forwarder implements Forwarding {
   readonly tickets: TicketsOfAllHosts | undefined;
   readonly signInLinks: LinksOfAllHosts | undefined;
   readonly #places: Places;
+  /** The requests that wait for a capsule which comes here. */
+  readonly arrivals: Arrivals;
   readonly #links: Links;
   readonly #placements: Placements | undefined;
   readonly #pending: PendingRequests;
@@ -81,6 +86,7 @@ export class Forwarder implements Forwarding {
     this.#placements = placements;
     this.#places = places;
     this.peers = new PeerRequests(places, released);
+    this.arrivals = new Arrivals(places, times);
     this.#released = released === undefined ? undefined : new ReleasedRequests(released, links, times);
     this.questions = new HolderQuestions(links);
     this.#links = links;
@@ -125,7 +131,10 @@ export class Forwarder implements Forwarding {
     { team, key }: { team: string | undefined; key: string },
   ): PassOn {
     return async (exchange) => {
-      await this.#places.coming?.(team, key);
+      await this.arrivals.of(team, key, exchange).catch((refusal: unknown) => {
+        this.peers.accept(request); // it is answered here
+        throw refusal;
+      });
       if (!this.#places.isHere(team, key)) return await this.peers.misdirected(requestId)(exchange);
       this.peers.accept(request);
       return false;
@@ -160,7 +169,7 @@ export class Forwarder implements Forwarding {
     const untilMs = performance.now() + retryMs;
     for (let misdirected = 0, looks = 1; ; looks++) {
       const found = await this.#find(team, key, exchange);
-      const place = found.at === "released" ? await this.#taken(found.capsule, exchange) : found;
+      const place = await this.#settled(found, exchange, { team, key });
       if (place === undefined) {
         if (looks >= looksMax) throw unavailable();
         continue;
@@ -198,12 +207,22 @@ export class Forwarder implements Forwarding {
     throw unavailable(host);
   }
 
+  /** undefined: it is to be looked for again. */
+  async #settled(
+    found: Place,
+    exchange: Exchange,
+    { team, key }: { team: string | undefined; key: string },
+  ): Promise<SettledPlace | undefined> {
+    if (found.at === "coming") return await this.arrivals.of(team, key, exchange);
+    return found.at === "released" ? await this.#taken(found.capsule, exchange) : found;
+  }
+
   /** Where a capsule is that no host has held. undefined: it is to be looked for again. Rejects with its refusal. */
-  async #taken(capsule: ReleasedCapsule, exchange: Exchange): Promise<Exclude<Place, { at: "released" }> | undefined> {
+  async #taken(capsule: ReleasedCapsule, exchange: Exchange): Promise<SettledPlace | undefined> {
     const need = (await exchange.needOf?.(capsule)) ?? "held";
     if (need === "row") return { at: "here" };
     if (this.#released === undefined) throw unavailable();
-    const taken = await this.#released.take(capsule, need);
+    const taken = await this.#released.take(capsule, need, exchange);
     exchange.onHeld?.();
     if (taken === "elsewhere") return undefined;
     return taken.host === null ? { at: "here" } : { at: "host", host: taken.host };

@@ -4,9 +4,10 @@
  */
 import { resumeWaitersMax } from "../../wire/capsule.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Links } from "../forwarding.ts";
+import type { Exchange, Links } from "../forwarding.ts";
 import type { Need, ReleasedCapsule, ReleasedCapsules } from "../released.ts";
 import { type AcquireTimes, askToAcquire } from "./acquire-questions.ts";
+import { type ArrivalTimes, arrived } from "./arrivals.ts";
 
 /** Hosts that are asked for one capsule. */
 const askedMax = 32;
@@ -26,24 +27,28 @@ interface Placing {
 export class ReleasedRequests {
   readonly #released: ReleasedCapsules;
   readonly #links: Pick<Links, "take" | "isUp">;
-  readonly #times: AcquireTimes;
+  readonly #times: AcquireTimes & ArrivalTimes;
   readonly #placings = new Map<string, Placing>();
 
-  constructor(released: ReleasedCapsules, links: Pick<Links, "take" | "isUp">, times: AcquireTimes = {}) {
+  constructor(
+    released: ReleasedCapsules,
+    links: Pick<Links, "take" | "isUp">,
+    times: AcquireTimes & ArrivalTimes = {},
+  ) {
     this.#released = released;
     this.#links = links;
     this.#times = times;
   }
 
-  /** Resolves with the host that holds the capsule by now. Rejects with its refusal; then nothing was begun. */
-  async take(capsule: ReleasedCapsule, need: Need): Promise<Taken> {
+  /** Resolves with the host that holds the capsule by now. Rejects with its refusal; then nothing was begun, or it goes on. */
+  async take(capsule: ReleasedCapsule, need: Need, exchange: Exchange): Promise<Taken> {
     const key = `${need} ${capsule.id}`;
     const placing = this.#placings.get(key) ?? this.#begin(key, capsule, need);
     if (placing.count >= resumeWaitersMax)
       throw tooMany(`${placing.count} requests wait for capsule ${capsule.id}, as many as may`, resumeWaitersMax);
     placing.count++;
     try {
-      return await placing.taken;
+      return await arrived(capsule.id, placing.taken, exchange, this.#times);
     } catch (error) {
       throw need === "wake" ? ofResume(error) : error;
     } finally {

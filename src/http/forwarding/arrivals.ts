@@ -1,0 +1,76 @@
+/**
+ * Requests that wait for a capsule which comes to a host. The wait has a limit of time and one of requests, and ends with the client's
+ * connection; the acquire goes on.
+ */
+import { resumeWaitersMax, resumeWaitMs } from "../../wire/capsule.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import type { Exchange, Places } from "../forwarding.ts";
+
+const defaultRowMs = 2_000;
+const retryAfterSec = 1;
+
+export interface ArrivalTimes {
+  /** How long a request waits that shows or destroys the capsule; default 2 s. */
+  rowMs?: number;
+  /** How long any other request waits; default: as for a resume. */
+  arrivalMs?: number;
+}
+
+export class Arrivals {
+  readonly #coming: NonNullable<Places["coming"]>;
+  readonly #times: ArrivalTimes;
+  /** Requests that wait, by team and key: clients without a key take no place of the team's. */
+  readonly #waiting = new Map<string, number>();
+
+  constructor(places: Pick<Places, "coming">, times: ArrivalTimes = {}) {
+    this.#coming = (...of) => places.coming?.(...of);
+    this.#times = times;
+  }
+
+  /** Requests that wait. */
+  get waiting(): number {
+    return [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
+  }
+
+  /** Resolves when the capsule is here, or does not come. Rejects with "unavailable". */
+  async of(team: string | undefined, key: string, exchange: Exchange): Promise<undefined> {
+    const coming = this.#coming(team, key);
+    if (coming === undefined) return;
+    const entry = `${team ?? ""}/${key}`;
+    const count = this.#waiting.get(entry) ?? 0;
+    if (count >= resumeWaitersMax) throw onItsWay(key);
+    this.#waiting.set(entry, count + 1);
+    try {
+      await arrived(key, coming, exchange, this.#times);
+    } finally {
+      const left = (this.#waiting.get(entry) ?? 1) - 1;
+      if (left > 0) this.#waiting.set(entry, left);
+      else this.#waiting.delete(entry);
+    }
+  }
+}
+
+/** Settles as `coming`. Rejects with "unavailable" at the limit of time, and when the client has gone. */
+export async function arrived<T>(
+  key: string,
+  coming: Promise<T>,
+  { response, upgrade, isOfRow }: Pick<Exchange, "response" | "upgrade" | "isOfRow">,
+  { rowMs = defaultRowMs, arrivalMs = resumeWaitMs }: ArrivalTimes,
+): Promise<T> {
+  const client = upgrade?.socket ?? response;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const end = () => reject(onItsWay(key));
+  const timer = setTimeout(end, isOfRow === true ? rowMs : arrivalMs);
+  client.once("close", end);
+  if (client.destroyed) end();
+  try {
+    return await Promise.race([coming, promise]);
+  } finally {
+    clearTimeout(timer);
+    client.off("close", end);
+  }
+}
+
+function onItsWay(key: string): CapsuleError {
+  return new CapsuleError("unavailable", `capsule ${key} is being brought back`, { retryAfterSec });
+}
