@@ -1,46 +1,115 @@
-/** A template of a host that has died, used on another one: real daemons with VMs, PostgreSQL and Ceph. */
+/** A host that dies, and its capsules and templates on another one: real daemons with VMs, PostgreSQL and Ceph. */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test } from "node:test";
+import { after, before, describe, test } from "node:test";
+import type { Reply } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
 import { CephServer, lacksCeph } from "./ceph-server.ts";
-import { Daemons } from "./daemons.ts";
+import { bare, type Daemon, Daemons } from "./daemons.ts";
 import { lacksPostgres } from "./postgres-server.ts";
 
-test("a template whose host has died is fetched, and its capsules run", {
-  skip: lacksPostgres || lacksCeph,
-}, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "capsule-dead-host-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const ceph = await CephServer.startIn(join(folder, "ceph"));
-  t.after(() => ceph.remove());
-  await using daemons = await Daemons.start({ names: ["one", "two"], bucket: await ceph.newBucket() });
-  const [one, two] = [daemons.host("one"), daemons.host("two")];
-  const settings = { json: { timeout_sec: 0 } };
-  const { id } = (await one.client.expect(201, "POST", "/v1/capsules", settings)).json;
-  const running = ({ client }: typeof one, capsule: string) =>
-    waitFor(`${capsule} to run`, async () => {
-      const { json } = await client.expect(200, "GET", `/v1/capsules/${capsule}`);
-      assert.notEqual(json.status, "error", json.error_reason);
-      return json.status === "running";
-    });
-  await running(one, id);
-  const write = { json: { cmd: "sh", args: ["-c", "echo kept > /root/kept"] } };
-  await one.client.expect(200, "POST", `/v1/capsules/${id}/exec`, write);
-  await one.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: id, name: "tools" } });
-  await one.server.kill("SIGKILL");
-  for (const link of [one.peers, one.database]) link.cut();
-  const json = { template: "tools", timeout_sec: 0 };
-  const made = await waitFor("host two to make a capsule", async () => {
-    const reply = await two.client.call("POST", "/v1/capsules", { json });
+const endless = { timeout_sec: 0 };
+/** Requests to the host that is dead. */
+const refused = [/"code":"unavailable"/, /cannot be reached now/];
+
+function running({ client }: Daemon, id: string): Promise<unknown> {
+  return waitFor(`${id} to run`, async () => {
+    const { json } = await client.expect(200, "GET", `/v1/capsules/${id}`);
+    assert.notEqual(json.status, "error", json.error_reason);
+    return json.status === "running";
+  });
+}
+
+async function shell({ client }: Daemon, id: string, script: string): Promise<string> {
+  const json = { cmd: "sh", args: ["-c", script] };
+  return (await client.expect(200, "POST", `/v1/capsules/${id}/exec`, { json })).json.stdout;
+}
+
+async function made({ client }: Daemon, json: object): Promise<string> {
+  return (await client.expect(201, "POST", "/v1/capsules", { json })).json.id;
+}
+
+/** Resolves when no host holds the paused capsule. */
+function released({ client }: Daemon, id: string): Promise<unknown> {
+  return waitFor(`${id} to be released`, async () => {
+    const { json } = await client.expect(200, "GET", `/v1/capsules/${id}`);
+    assert.equal(json.status, "paused");
+    return json.host === null;
+  });
+}
+
+/** The first answer that is no 503: those who ask again get it. */
+function answered({ client }: Daemon, method: string, path: string, json: object = {}): Promise<Reply> {
+  return waitFor(`an answer to ${method} ${path}`, async () => {
+    const reply = await client.call(method, path, { json });
     return reply.status !== 503 && reply;
   });
-  assert.deepEqual([made.status, made.json.host], [201, "two"], JSON.stringify(made.json));
-  await running(two, made.json.id);
-  const read = { json: { cmd: "cat", args: ["/root/kept"] } };
-  const { stdout } = (await two.client.expect(200, "POST", `/v1/capsules/${made.json.id}/exec`, read)).json;
-  assert.equal(stdout, "kept\n");
-  for (const link of [one.peers, one.database]) link.open();
+}
+
+describe("a host dies", { skip: lacksPostgres || lacksCeph }, () => {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-dead-host-"));
+  let ceph: CephServer | undefined;
+  let daemons: Daemons | undefined;
+  let [one, two]: Daemon[] = [];
+  before(async () => {
+    ceph = await CephServer.startIn(join(folder, "ceph"));
+    const envOf = () => ({ ...bare, CAPSULE_RELEASE_AFTER_SEC: "1" });
+    daemons = await Daemons.start({ names: ["one", "two"], bucket: await ceph.newBucket(), envOf, errors: refused });
+    [one, two] = daemons.hosts;
+  });
+  after(async () => {
+    try {
+      await daemons?.[Symbol.asyncDispose]();
+    } finally {
+      await ceph?.remove();
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  test("a capsule moves to the host that resumes it, with memory and disk, and back", async (t) => {
+    const id = await made(one!, { ...endless, name: "mover" });
+    await running(one!, id);
+    await shell(one!, id, "echo memory > /run/mark; echo disk > /root/mark");
+    await one!.client.expect(200, "POST", `/v1/capsules/${id}/pause`);
+    await released(two!, id);
+    // Its last host keeps the folder, and is asked first.
+    await two!.client.expect(200, "POST", `/v1/capsules/${id}/resume`);
+    assert.equal((await two!.client.expect(200, "GET", "/v1/capsules/mover")).json.host, "one");
+    assert.equal(await shell(two!, id, "cat /run/mark /root/mark; echo more > /run/mark"), "memory\ndisk\n");
+    await two!.client.expect(200, "POST", `/v1/capsules/${id}/pause`);
+    await released(one!, id);
+    await one!.server.kill("SIGKILL");
+    for (const link of [one!.peers, one!.database]) link.cut();
+    const diedAt = performance.now();
+    const resumed = await answered(two!, "POST", `/v1/capsules/${id}/resume`);
+    t.diagnostic(`resumed ${Math.round(performance.now() - diedAt)} ms after its last host's death`);
+    assert.deepEqual([resumed.status, resumed.json.host], [200, "two"], resumed.text);
+    assert.equal(await shell(two!, id, "cat /run/mark /root/mark"), "more\ndisk\n");
+    for (const link of [one!.peers, one!.database]) link.open();
+    await one!.server.start();
+    await daemons!.known();
+    assert.equal((await one!.client.expect(200, "GET", `/v1/capsules/${id}`)).json.host, "two");
+    await two!.client.expect(200, "POST", `/v1/capsules/${id}/pause`);
+    await released(one!, id);
+    await one!.client.expect(204, "DELETE", `/v1/capsules/${id}`);
+    await two!.client.expect(404, "GET", `/v1/capsules/${id}`);
+  });
+
+  test("a template of it is fetched, and its capsules run", async () => {
+    const id = await made(one!, endless);
+    const holder = (await one!.client.expect(200, "GET", `/v1/capsules/${id}`)).json.host === "one" ? one! : two!;
+    const other = holder === one ? two! : one!;
+    await running(holder, id);
+    await shell(holder, id, "echo kept > /root/kept");
+    await holder.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: id, name: "tools" } });
+    await holder.server.kill("SIGKILL");
+    for (const link of [holder.peers, holder.database]) link.cut();
+    const reply = await answered(other, "POST", "/v1/capsules", { ...endless, template: "tools" });
+    assert.deepEqual([reply.status, reply.json.host], [201, other.name], reply.text);
+    await running(other, reply.json.id);
+    assert.equal(await shell(other, reply.json.id, "cat /root/kept"), "kept\n");
+    for (const link of [holder.peers, holder.database]) link.open();
+  });
 });

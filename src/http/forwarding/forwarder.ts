@@ -185,7 +185,10 @@ export class Forwarder implements Forwarding {
         if (looks >= looksMax) throw unavailable(named);
         continue;
       }
-      const outcome = await this.#attempts(exchange, { host, named, team, untilMs });
+      const outcome = await this.#attempts(exchange, { host, named, team, untilMs }).catch((error: unknown) => {
+        this.#places.forget(team, key); // it may have been released there before
+        throw error;
+      });
       if (outcome !== "misdirected") return this.#end(outcome, exchange, named);
       this.#places.forget(team, key);
       if (++misdirected > 1) throw unavailable(named);
