@@ -123,7 +123,9 @@ export class Acquiring {
   /** A capsule of this host in PostgreSQL whose row is not here goes back as its checkpoint has it. Rejects with "unavailable". */
   async giveBack(id: string, row: Record<string, unknown>): Promise<void> {
     const { sql, me } = this.#options;
-    await sql.call("release_capsule", [id, row.epoch, me.name, jsonOf(row)], { what: `give capsule ${id} back` });
+    // Where this host was counted as lost meanwhile, the row says so.
+    const saved = { ...row, status: "paused", error_reason: null };
+    await sql.call("release_capsule", [id, row.epoch, me.name, jsonOf(saved)], { what: `give capsule ${id} back` });
   }
 
   #begin(id: string, need: Need, onBegin: () => void): Promise<boolean> {

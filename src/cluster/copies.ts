@@ -4,6 +4,7 @@
  */
 import type { Clock } from "../capsules/clock.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
+import { Counts } from "../counts.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Log } from "../log.ts";
 import type { Postgres } from "./postgres.ts";
@@ -51,8 +52,8 @@ export class Copies {
   readonly #options: CopiesOptions;
   /** Capsules to copy, with the ticks of the first change that was not copied yet. */
   readonly #marked = new Map<string, number>();
-  /** Capsules whose rows are about to be changed by decisions. */
-  readonly #held = new Set<string>();
+  /** Capsules whose rows are about to be changed by decisions, with the number of these. */
+  readonly #held = new Counts();
   #number: number;
   #cancel: (() => void) | undefined;
   #flushing: Promise<void> | undefined;
@@ -98,7 +99,7 @@ export class Copies {
   hold(id: string): () => void {
     this.#held.add(id);
     return () => {
-      this.#held.delete(id);
+      this.#held.subtract(id);
       this.mark(id);
     };
   }
@@ -166,7 +167,7 @@ export class Copies {
     for (const [id, since] of this.#marked) {
       if (rows.length >= rowsMax || bytes >= textMaxBytes) break;
       this.#marked.delete(id);
-      if (this.#held.has(id)) continue; // it is marked again
+      if (this.#held.of(id) > 0) continue; // it is marked again
       taken.push([id, since]);
       const row = this.#options.store.get(id);
       if (row === undefined || row.intent === "destroy") continue;

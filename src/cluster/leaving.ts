@@ -96,7 +96,7 @@ export class Leaving {
       try {
         await this.#alone(id, () => this.#conclude(id));
       } catch (error) {
-        if (error instanceof Unanswered || sql.isAway) return;
+        if (error instanceof Unanswered || sql.isAway || isForgetful(error)) return;
         log.error({ err: error, capsule: id }, "the release of a capsule could not be settled; it will be tried again");
       }
     }
@@ -139,7 +139,12 @@ export class Leaving {
       store.leaving.delete(id);
       return;
     }
-    await this.#send(id, epoch, releasing);
+    const later = await this.#send(id, epoch, releasing);
+    if (later !== undefined) {
+      holding.takeBack(id, later);
+      store.leaving.delete(id);
+      return;
+    }
     step?.("released");
     const { prefix, savedRevision } = askedOf(releasing);
     await this.#service?.folders.setAside(id, { epoch, revision: savedRevision });
@@ -151,18 +156,28 @@ export class Leaving {
     });
   }
 
-  /** Resolves when this host does not hold the capsule: by this statement, or since an earlier one. */
-  async #send(id: string, epoch: number, releasing: string): Promise<void> {
+  /**
+   * Resolves when this host does not hold the capsule: by this statement, or since an earlier one. With a number: it is refused for good,
+   * since PostgreSQL has a later revision, of a change that a power cut has undone here.
+   */
+  async #send(id: string, epoch: number, releasing: string): Promise<number | undefined> {
     const { sql, me, onDoubt } = this.#options;
     try {
       await sql.call("release_capsule", [id, epoch, me.name, releasing], { what: `release capsule ${id}` });
+      return undefined;
     } catch (error) {
       // Another host has acquired it by now: an earlier statement has come to its end.
-      if (error instanceof Refusal && error.raised === "CP008") return;
+      if (error instanceof Refusal && error.raised === "CP008") return undefined;
+      if (error instanceof Refusal && error.raised === "CP009") return Number(error.about.revision);
       if (error instanceof Refusal && error.raised === "CP003") onDoubt(id);
       throw error;
     }
   }
+}
+
+/** The database was put back: it may have forgotten who holds the capsule, and is asked again when that is confirmed. */
+function isForgetful(error: unknown): boolean {
+  return error instanceof Refusal && error.raised === "CP016";
 }
 
 /** Paused, by no change under way, and on a template that is there. */

@@ -9,7 +9,7 @@ import { liveRow } from "./schema/tables.ts";
 export interface ListingOptions {
   sql: Postgres;
   host: string;
-  store: Pick<CapsuleStore, "get">;
+  store: Pick<CapsuleStore, "get" | "wasDestroyed">;
   /** As the host itself shows it. */
   viewOfOwn: (row: Capsule) => CapsuleView;
 }
@@ -67,14 +67,15 @@ export class Listing {
     const current = rows.map((row): ListedRow => {
       if (row.host !== host) return row;
       const own = store.get(row.id);
-      // A row that is gone here was destroyed while the rows were read.
-      return own === undefined ? { ...row, intent: "destroy" } : { ...own, sequence: row.sequence, host };
+      if (own !== undefined) return { ...own, sequence: row.sequence, host };
+      // It was destroyed while the rows were read; otherwise it is being brought here, or has just left.
+      return store.wasDestroyed(row.id) ? { ...row, intent: "destroy" } : row;
     });
     return { rows: current, isLast };
   }
 
   #view({ sequence: _, host, ...row }: ListedRow): CapsuleView {
-    if (host === this.#options.host) return { ...this.#options.viewOfOwn(row), host };
+    if (host === this.#options.host && !("found" in row)) return { ...this.#options.viewOfOwn(row), host };
     return { ...viewOfRemote(row), host };
   }
 }

@@ -142,7 +142,8 @@ export class Settling {
     const storages = new Map(ended.map(({ id, storage }) => [id, storage]));
     for (const id of missing) {
       const storage = storages.get(id);
-      if (storage === null) await this.#end(id, findings);
+      // One that was on its way from here was captured by the host that has acquired it.
+      if (storage === null || (storage !== undefined && store.leaving.has(id))) await this.#end(id, findings);
       else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
     }
@@ -222,7 +223,7 @@ export class Settling {
     for (;;) {
       const rows = await sql.query<HeldThere>(
         `SELECT id, epoch, intent = 'create' AND (status = 'starting' OR lost_at IS NOT NULL) AS "isUntold",
-           checkpoint_revision = revision AND status = 'paused' AS "isWhole" FROM capsules
+           checkpoint_revision = revision AND (status = 'paused' OR lost_at IS NOT NULL) AS "isWhole" FROM capsules
          WHERE host = $1 AND id > $2 AND ($3::text[] IS NULL OR id = ANY($3))
          ORDER BY id LIMIT ${pageRows}`,
         [me.name, last, only ?? null],

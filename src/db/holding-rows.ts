@@ -40,6 +40,7 @@ export class HoldingRows {
   readonly #setReleasing: StatementSync;
   readonly #kept: StatementSync;
   readonly #setKept: StatementSync;
+  readonly #takeBack: StatementSync;
   readonly #setEpoch: StatementSync;
   readonly #note: StatementSync;
   readonly #uploads: StatementSync;
@@ -58,6 +59,9 @@ export class HoldingRows {
     this.#kept = database.prepare(`SELECT ${keptNames.join(", ")} FROM capsules WHERE id = ?`);
     this.#setKept = database.prepare(
       `UPDATE capsules SET ${keptNames.map((name) => `${name} = :${name}`).join(", ")} WHERE id = :id`,
+    );
+    this.#takeBack = database.prepare(
+      "UPDATE capsules SET releasing = NULL, generation = MAX(generation, ?) WHERE id = ? AND intent IS NULL",
     );
     this.#setEpoch = database.prepare("UPDATE capsules SET epoch = ?, releasing = NULL WHERE id = ?");
     this.#unreleased = database.prepare(
@@ -85,6 +89,11 @@ export class HoldingRows {
   /** Durable when this returns true. False: the row has another revision, is not paused, or is being released. */
   setReleasing(id: string, revision: number, releasing: string): boolean {
     return this.#setReleasing.run({ id, revision, releasing }).changes === 1;
+  }
+
+  /** No release of the capsule, which no change is under way of, counts any longer, and its row has at least this revision. Durable. */
+  takeBack(id: string, revision: number): void {
+    this.#takeBack.run(revision, id);
   }
 
   /** Undefined: there is no such row. */

@@ -235,19 +235,29 @@ test("a released capsule is destroyed at any host, once", { skip }, async () => 
   assert.ok(destroyed.some(({ capsule_id, status }: Record<string, unknown>) => capsule_id === one && status === 204));
 });
 
-test("an acquire that its daemon did not live to see is given back", { skip }, async () => {
+test("an acquire that its daemon did not live to see is given back", { skip }, () => givesBack(false));
+
+test("a host that was counted as lost in an acquire gives the capsule back", { skip }, () => givesBack(true));
+
+async function givesBack(isLost: boolean): Promise<void> {
   await using cluster = await hostsOf(["a", "b"]);
   const [a, b] = cluster.hosts as [Host, Host];
   const id = await released(cluster.bucket, a);
   const values = [id, 1, "b", b.cluster.membership.me.epoch, "resume", 7];
   await b.sql.call("acquire_capsule", values, about);
+  if (isLost)
+    await b.sql.query(
+      "UPDATE capsules SET status = 'error', error_reason = 'host b was lost', intent = NULL, lost_at = 1 WHERE id = $1",
+      [id],
+      about,
+    );
   const early = await b.call("POST", `/v1/capsules/${id}/resume`);
   assert.deepEqual([early.status, early.json.error.code], [503, "unavailable"]);
   await b.second(); // what is in doubt is settled
   assert.deepEqual(await rowOf(b, id), { host: null, epoch: 2, intent: null, status: "paused" });
   assert.equal(b.cluster.report().contradictions, 0);
   assert.equal((await b.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
-});
+}
 
 test("a host that says nothing for a while is passed over, and finds that another one was faster", {
   skip,

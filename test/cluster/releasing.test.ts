@@ -106,6 +106,20 @@ test("a release and an acquire may be repeated, and each is for its epoch alone"
   assert.deepEqual(await garbageIn(database), []);
 });
 
+test("a database that was put back, or has forgotten a holder, decides no release", { skip }, async () => {
+  await using database = await clusterDatabase(server);
+  const { sql } = database;
+  await sql.call("create_capsule", creating("a", rowOf("cl-1", 1)), about);
+  const release = releasing(rowOf("cl-1", 4), "a");
+  await assert.rejects(sql.call("release_capsule", releasing(rowOf("cl-1", 4), "a", 2), about), raised("CP016"));
+  const [{ timeline } = {}] = await sql.query<{ timeline: string }>("SELECT timeline FROM cluster", [], about);
+  await sql.query("UPDATE cluster SET timeline = 'another'", [], about);
+  await assert.rejects(sql.call("release_capsule", release, about), raised("CP016"));
+  assert.equal((await rowIn(database, "cl-1"))?.host, "a");
+  await sql.query("UPDATE cluster SET timeline = $1", [timeline], about);
+  await sql.call("release_capsule", release, about);
+});
+
 test("a release that was sent again after its capsule was acquired by the same host does nothing", {
   skip,
 }, async () => {

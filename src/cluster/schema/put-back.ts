@@ -26,11 +26,16 @@ CREATE FUNCTION is_own_place() RETURNS boolean LANGUAGE sql VOLATILE AS $$
   SELECT EXISTS (SELECT 1 FROM cluster WHERE system_id || '/' || timeline = database_place())
 $$;
 
-CREATE FUNCTION require_place() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION require_known_place() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF COALESCE(current_setting('capsule.asserts', true), '') <> 'on' AND NOT is_own_place() THEN
     PERFORM fail('CP016', 'the cluster''s database was put back, which its operator has not confirmed yet');
   END IF;
+END $$;
+
+CREATE FUNCTION require_place() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM require_known_place();
   RETURN NEW;
 END $$;
 

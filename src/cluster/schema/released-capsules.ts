@@ -48,7 +48,7 @@ CREATE INDEX garbage_by_time ON garbage (at);
 CREATE FUNCTION add_garbage(p_prefixes text[]) RETURNS void LANGUAGE sql AS $$
   INSERT INTO garbage (prefix, at) SELECT DISTINCT p, now_ms() FROM unnest(p_prefixes) AS p
     WHERE p IS NOT NULL AND NOT EXISTS (SELECT 1 FROM capsules WHERE checkpoint = p)
-    ON CONFLICT (prefix) DO NOTHING;
+    ON CONFLICT (prefix) DO UPDATE SET at = now_ms(), tried_at = NULL;
 $$;
 
 CREATE OR REPLACE FUNCTION keep_key(p_keyed jsonb, p_subject text, p_host text, p_host_epoch bigint) RETURNS void
@@ -99,13 +99,17 @@ BEGIN
   IF n.status <> 'paused' OR n.checkpoint IS NULL OR n.checkpoint_revision IS DISTINCT FROM n.revision THEN
     PERFORM fail('CP012', format('capsule %s is not paused in the checkpoint that its release names', p_id));
   END IF;
+  PERFORM require_known_place();
   v := lock_team(team_of(p_id));
-  SELECT * INTO r FROM capsules WHERE id = p_id AND epoch = p_epoch FOR NO KEY UPDATE;
-  IF r.id IS NOT NULL AND r.host IS NULL AND r.checkpoint = n.checkpoint THEN RETURN; END IF;
-  IF r.host IS DISTINCT FROM p_host OR r.id IS NULL THEN
+  SELECT * INTO r FROM capsules WHERE id = p_id FOR NO KEY UPDATE;
+  IF r.epoch < p_epoch THEN PERFORM fail('CP016', format('the database has forgotten who holds capsule %s', p_id)); END IF;
+  IF r.epoch = p_epoch AND r.host IS NULL AND r.checkpoint = n.checkpoint THEN RETURN; END IF;
+  IF r.epoch IS DISTINCT FROM p_epoch OR r.host IS DISTINCT FROM p_host THEN
     PERFORM fail('CP008', format('host %s does not hold capsule %s', p_host, p_id));
   END IF;
-  IF r.revision > n.revision THEN PERFORM fail('CP009', 'a later status of the capsule is known'); END IF;
+  IF r.revision > n.revision THEN
+    PERFORM fail('CP009', 'a later status of the capsule is known', jsonb_build_object('revision', r.revision));
+  END IF;
   n.intent := NULL;
   UPDATE capsules c SET ${assigned(released)}, intent = NULL, blocked_by = ${blocked}, host = NULL, version = v, lost_at = NULL,
     last_host = CASE WHEN c.checkpoint = n.checkpoint THEN c.last_host ELSE p_host END, copy = GREATEST(c.copy, n.copy)
