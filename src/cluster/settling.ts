@@ -142,7 +142,7 @@ export class Settling {
     const storages = new Map(ended.map(({ id, storage }) => [id, storage]));
     for (const id of missing) {
       const storage = storages.get(id);
-      // One that was on its way from here was captured by the host that has acquired it.
+      // A capsule that was on its way from here was captured by the host that has acquired it.
       if (storage === null || (storage !== undefined && store.leaving.has(id))) await this.#end(id, findings);
       else if (storage !== undefined) await this.#complete(id, storage, findings);
       else if (!store.isBeingDestroyed(id)) findings.alarms.push(`${id} is unknown to the cluster`);
