@@ -1,7 +1,7 @@
 /** Rows of released capsules: nothing that a holder has is left out, and nothing that a database says is believed unchecked. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { capsuleRow } from "../../test/cluster/statements.ts";
+import { capsuleRow } from "../../test/fakes/capsule-row.ts";
 import type { Capsule } from "../capsules/store.ts";
 import { columns } from "../db/capsule-columns.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";

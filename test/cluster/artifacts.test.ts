@@ -1,4 +1,5 @@
 /** Folders of one host in the bucket and on another host: over a real PostgreSQL and a bucket of Ceph. */
+
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -14,11 +15,12 @@ import { openDatabase } from "../../src/db/database.ts";
 import { TemplateRows } from "../../src/db/template-rows.ts";
 import { emptyOverlay } from "../../src/vmm/qcow2.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { BucketLink } from "./bucket-link.ts";
 import { type CephBucket, CephServer, lacksCeph } from "./ceph-server.ts";
 import { DataFolder, imageKey } from "./data-folders.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, capsuleRow, clusterDatabase, creating } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, creating } from "./statements.ts";
 
 const skip = lacksPostgres || lacksCeph;
 const sealing = { number: 1, key: randomBytes(32) };

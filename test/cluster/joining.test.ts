@@ -1,4 +1,5 @@
 /** How data folders become hosts of a cluster, and which are refused: each in one sentence, and untouched. */
+
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,8 +14,9 @@ import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import { SecretKey, secretKeyName } from "../../src/secret.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, capsuleRow, ticks } from "./statements.ts";
+import { about, ticks } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;

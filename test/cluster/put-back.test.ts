@@ -1,14 +1,16 @@
 /** A database that was put back: it has forgotten what it had committed, and its hosts tell it. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { confirmPlace } from "../../src/cluster/put-back.ts";
 import { columnsOf } from "../../src/cluster/rows.ts";
 import { setLimit } from "../../src/cluster/shared.ts";
 import { keys } from "../api.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, capsuleRow, clusterDatabase, creating } from "./statements.ts";
+import { about, clusterDatabase, creating } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;

@@ -1,4 +1,5 @@
 /** The functions of PostgreSQL by which a capsule is released and acquired, in a real one. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Capsule } from "../../src/capsules/store.ts";
@@ -10,8 +11,9 @@ import { checkpointColumns } from "../../src/cluster/schema/released-capsules.ts
 import type { CapsuleRow } from "../../src/db/capsule-rows.ts";
 import type { KeptColumns } from "../../src/db/holding-rows.ts";
 import type { CapsuleError } from "../../src/wire/errors.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, capsuleRow, clusterDatabase, creating, ticks } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, creating, ticks } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;

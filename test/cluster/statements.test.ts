@@ -1,4 +1,5 @@
 /** The functions of the cluster's schema under many connections at once, in a real PostgreSQL. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Postgres } from "../../src/cluster/postgres.ts";
@@ -7,8 +8,9 @@ import { capsuleColumns } from "../../src/cluster/schema/capsule-functions.ts";
 import { createSchema, migrate, schemaOf } from "../../src/cluster/schema/migration.ts";
 import type { CapsuleError } from "../../src/wire/errors.ts";
 import { Random } from "../conformance/random.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, capsuleRow, clusterDatabase, clusterId, creating, joining, ticks } from "./statements.ts";
+import { about, clusterDatabase, clusterId, creating, joining, ticks } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;

@@ -1,5 +1,4 @@
 /** A cluster's schema in a database of its own, with a team and hosts, and rows as hosts send them. */
-
 import { Postgres } from "../../src/cluster/postgres.ts";
 import { columnsOf } from "../../src/cluster/rows.ts";
 import { createSchema } from "../../src/cluster/schema/migration.ts";
@@ -39,16 +38,6 @@ export async function clusterDatabase(server: Databases, limits = {}): Promise<C
 
 export function joining(name: string, { nonce = `nonce-${name}`, place = `place-${name}`, known = 0 } = {}): unknown[] {
   return [name, nonce, place, known, "127.0.0.1", 8_079, "0.0.0", 2, {}];
-}
-
-export function capsuleRow(id: string, of: Partial<CapsuleRow> = {}): CapsuleRow {
-  return {
-    ...{ id, teamId: "team-blue", name: null, labels: "{}", status: "starting", revision: 0, intent: "create" },
-    ...{ template: "minimal", storage: null, blockedBy: null, vcpus: 1, memoryMb: 512, diskMb: 2_048, timeoutSec: 0 },
-    ...{ createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null, errorReason: null, onTimeout: "pause" },
-    ...{ lifetimeSec: 0, expiresAt: null, onExpiry: "destroy", retentionSec: 0, autoResume: 0, network: null },
-    ...of,
-  };
 }
 
 export function creating(host: string, row: CapsuleRow, { copy = 1, keyed = null as object | null } = {}): unknown[] {

@@ -1,4 +1,5 @@
 /** The periodic work of three hosts on one PostgreSQL and one bucket: each thing is done, and done once. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bucket } from "../../src/bucket/bucket.ts";
@@ -11,10 +12,11 @@ import { Upkeep } from "../../src/cluster/upkeep.ts";
 import { type CapsuleRow, CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
+import { capsuleRow } from "../fakes/capsule-row.ts";
 import { FakeClock } from "../fakes/fake-clock.ts";
 import { FakeObjects } from "../fakes/fake-objects.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, capsuleRow, clusterDatabase, creating, slowness, ticks } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, creating, slowness, ticks } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
