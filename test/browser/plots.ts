@@ -19,9 +19,12 @@ test("a capsule's CPU, memory and disk are plotted, and read as tables", deadlin
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "files");
   const { page } = visitor;
-  await page.getByRole("tab", { name: "Files" }).press("ArrowRight");
-  await page.getByRole("tab", { name: "Processes" }).press("ArrowRight");
-  await page.getByRole("tab", { name: "Network" }).press("ArrowRight");
+  await page.getByRole("tab", { name: "Files" }).focus();
+  // Faster than the page shows what each has chosen.
+  await page.evaluate(() => {
+    for (let key = 0; key < 3; key++)
+      document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+  });
   const plots = page.getByRole("figure");
   for (const title of [/^CPU, share of its vCPUs/, /^Memory, of \d/, /^Disk, of 4 GiB|^Disk, of 3\.\d GiB/]) {
     const plot = plots.filter({ hasText: title });

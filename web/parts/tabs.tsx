@@ -18,14 +18,16 @@ export function Tabs<T extends string>({ label, tabs, chosen, id, onChoose }: Ta
     list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [chosen]);
   const move = (event: KeyboardEvent) => {
-    const at = tabs.findIndex(({ value }) => value === chosen);
+    const all = [...(list.current?.querySelectorAll<HTMLElement>('[role="tab"]') ?? [])];
+    // The focus moves at once; the choice is shown a moment later, and another key may come before.
+    const at = all.indexOf(event.target as HTMLElement);
     const steps: Record<string, number> = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };
     const next = steps[event.key];
-    if (next === undefined) return;
+    if (next === undefined || at === -1) return;
     event.preventDefault();
     const index = (next + tabs.length) % tabs.length;
     onChoose(tabs[index]!.value);
-    list.current?.querySelectorAll<HTMLElement>('[role="tab"]')[index]?.focus();
+    all[index]?.focus();
   };
   return (
     <div class="tabs" role="tablist" aria-label={label} ref={list} onKeyDown={move}>
