@@ -84,7 +84,7 @@ export class Asserting {
       after = ids.at(-1)!;
     }
     await this.#inParts("assert_templates", rows.templates.all(), (row) => templateColumns(row));
-    // A capsule whose release may be under way is held by this host, or by none, as the database says.
+    // A capsule with an unanswered release is held by this host or by none, as the database says.
     const held = store.all().filter(({ id, intent }) => intent !== "destroy" && rows.holding.releasing(id) === null);
     const odd = await this.#inParts("assert_held", held, (row) => ({
       ...columnsOf(row),
