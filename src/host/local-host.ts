@@ -1,7 +1,6 @@
 /** The Host of this machine: folders, VMs and agents put together. host.ts has the contract of each call. */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { CapsuleError } from "../wire/errors.ts";
 import { Admission, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
 import type { HostMemory } from "./capacity/host-memory.ts";
@@ -11,10 +10,9 @@ import { Adopter } from "./checkpoint/adopter.ts";
 import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
-import { withDeadline } from "./deadline.ts";
-import { checkpointName, markStopped, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { checkpointName } from "./disk/capsule-folder.ts";
 import { diffName, hasNetworkIn } from "./disk/checkpoint-folder.ts";
-import { diskMbIn, dropAside } from "./disk/disk-layer.ts";
+import { diskMbIn } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import { LostFound } from "./disk/lost-found.ts";
@@ -29,6 +27,7 @@ import { Booter } from "./launch/booter.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { shutDown, stopGraceMs } from "./launch/shut-down.ts";
 import { Starter } from "./launch/starter.ts";
+import { LiveGuests } from "./live-guests.ts";
 import type { LocalHostOptions } from "./local-host-options.ts";
 import { LocalFetches } from "./moves/local-fetches.ts";
 import { LocalMoves } from "./moves/local-moves.ts";
@@ -58,9 +57,7 @@ export class LocalHost implements Host {
   readonly #restorer: Restorer;
   readonly #adopter: Adopter;
   readonly #warm: WarmStarts;
-  readonly #guests = new Map<string, LiveGuest>();
-  /** Guests that were restored and not released yet. */
-  readonly #restored = new WeakSet<LiveGuest>();
+  readonly #guests: LiveGuests;
   readonly keepReady = (isKept: boolean) => this.#warm.keep(isKept);
   readonly hasNetwork = (id: string) => hasNetworkIn(join(this.#paths.capsule(id), checkpointName));
 
@@ -100,7 +97,8 @@ export class LocalHost implements Host {
     const starting = { ...launch, verifier: this.#verifier, launcher };
     [this.#starter, this.#booter] = [new Starter(starting), new Booter(starting)];
     this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher });
-    const onReached = (guest: LiveGuest) => void this.#hold(guest);
+    this.#guests = new LiveGuests({ ...parts, admission: this.admission, restorer: this.#restorer });
+    const onReached = (guest: LiveGuest) => void this.#guests.hold(guest);
     this.#adopter = new Adopter({ ...launch, launcher, restorer: this.#restorer, onReached });
     paths.create();
   }
@@ -139,7 +137,7 @@ export class LocalHost implements Host {
   }
 
   memoryByCapsule(): Promise<Map<string, number>> {
-    return privateMemory([...this.#launcher.waking, ...this.#guests.values()]);
+    return privateMemory([...this.#launcher.waking, ...this.#guests.all()]);
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {
@@ -159,7 +157,7 @@ export class LocalHost implements Host {
     const unparked = warm && (await this.#unpark(warm, turn.signal));
     if (unparked !== undefined) return unparked;
     try {
-      return this.#hold(await this.#starter.start(id, origin, shape, turn));
+      return this.#guests.hold(await this.#starter.start(id, origin, shape, turn));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);
@@ -167,11 +165,8 @@ export class LocalHost implements Host {
   }
 
   async restore(id: string, turn: Turn): Promise<Guest> {
-    const left = this.#guests.get(id);
-    if (left !== undefined) await this.end(left); // its VM could not be ended after the pause
-    const guest = this.#hold(await this.#restorer.restore(id, turn));
-    this.#restored.add(guest);
-    return guest;
+    await this.#guests.endLeft(id); // its VM could not be ended after the pause
+    return this.#guests.holdRestored(await this.#restorer.restore(id, turn));
   }
 
   requireDisk(id: string): Promise<void> {
@@ -179,66 +174,42 @@ export class LocalHost implements Host {
   }
 
   async boot(id: string, turn: Turn): Promise<Guest> {
-    const left = this.#guests.get(id);
-    if (left !== undefined) await this.end(left); // its VM could not be ended when it stopped
-    return this.#hold(await this.#booter.boot(id, turn));
+    await this.#guests.endLeft(id); // its VM could not be ended when it stopped
+    return this.#guests.hold(await this.#booter.boot(id, turn));
   }
 
   shutDown(guest: Guest, signal: AbortSignal): Promise<void> {
-    return shutDown(this.#live(guest), this.#options.stopGraceMs ?? stopGraceMs, signal);
-  }
-
-  async release(guest: Guest): Promise<void> {
-    const live = this.#live(guest);
-    this.#restored.delete(live);
-    await dropAside(this.#paths.capsule(live.id)); // not after the thaw, which a guest may delay
-    try {
-      await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
-      this.#options.step("release.thawed");
-    } finally {
-      this.#verifier.forget(join(this.#paths.capsule(live.id), checkpointName));
-      // The record says running, so this checkpoint is never resumed from again, whether the guest answered or not.
-      await removeCheckpoint(this.#paths.capsule(live.id));
-      this.space.forgetPause(live.id);
-    }
+    return shutDown(this.#guests.live(guest), this.#options.stopGraceMs ?? stopGraceMs, signal);
   }
 
   save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
-    return this.#checkpointer.save(this.#live(guest), purpose, turn);
+    return this.#checkpointer.save(this.#guests.live(guest), purpose, turn);
   }
 
   unsave(guest: Guest): Promise<void> {
-    return this.#checkpointer.unsave(this.#live(guest));
+    return this.#checkpointer.unsave(this.#guests.live(guest));
   }
 
   capture(guest: Guest, storage: string, turn: Turn): Promise<Captured> {
-    return this.#checkpointer.capture(this.#live(guest), storage, turn);
+    return this.#checkpointer.capture(this.#guests.live(guest), storage, turn);
   }
 
   abandon(guest: Guest): void {
-    this.#live(guest).abandon();
+    this.#guests.live(guest).abandon();
   }
 
-  async end(guest: Guest): Promise<void> {
-    const live = this.#live(guest);
-    if (live.hasHalted) await live.settleDisk();
-    live.disconnect(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
-    await this.admission.trackRelease(live.vm.kill());
-    this.#options.step("end.killed");
-    if (live.hasSettled) await markStopped(this.#paths.capsule(live.id)).catch(() => {}); // for a lost database only
-    this.#guests.delete(live.id);
-    if (this.#restored.has(live)) await this.#restorer.undo(live.id);
-    await removeVm(this.#paths.capsule(live.id));
+  release(guest: Guest): Promise<void> {
+    return this.#guests.release(guest);
+  }
+
+  end(guest: Guest): Promise<void> {
+    return this.#guests.end(guest);
   }
 
   async remove(id: string): Promise<void> {
     const folder = this.#paths.capsule(id);
     this.#warm.claim(id)?.guest.close();
-    const live = this.#guests.get(id);
-    if (live !== undefined) {
-      this.#restored.delete(live); // its disk layer is removed, so nothing about it is recorded
-      await this.end(live);
-    }
+    await this.#guests.discard(id);
     await reapFolder(this.#options.vmm, folder);
     this.#options.step("remove.reaped");
     this.#verifier.forget(join(folder, checkpointName));
@@ -263,8 +234,7 @@ export class LocalHost implements Host {
   }
 
   async reap(id: string, memory: "kept" | "gone"): Promise<void> {
-    const left = this.#guests.get(id);
-    if (left !== undefined) await this.end(left);
+    await this.#guests.endLeft(id);
     await (memory === "kept" ? this.#restorer.reap(id) : this.#booter.reap(id));
   }
 
@@ -300,29 +270,17 @@ export class LocalHost implements Host {
   async close(): Promise<void> {
     await this.#warm.close();
     await this.#verifier.stop();
-    for (const guest of this.#guests.values()) guest.close();
-    this.#guests.clear();
+    this.#guests.close();
   }
 
   /** Undefined when it fails: then nothing is left of the warm capsule. */
   async #unpark(warm: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
     try {
-      return this.#hold(await this.#starter.unpark(warm, signal));
+      return this.#guests.hold(await this.#starter.unpark(warm, signal));
     } catch (error) {
       this.#options.warm.pool.onFailure(error);
       await this.remove(warm.id);
       return undefined;
     }
-  }
-
-  #hold(guest: LiveGuest): LiveGuest {
-    this.#guests.set(guest.id, guest);
-    return guest;
-  }
-
-  #live(guest: Guest): LiveGuest {
-    const live = this.#guests.get(guest.id);
-    if (live !== guest) throw new Error(`guest ${guest.id} is not this host's`);
-    return live;
   }
 }
