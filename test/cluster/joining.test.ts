@@ -16,7 +16,7 @@ import { TeamRows } from "../../src/db/team-rows.ts";
 import { SecretKey, secretKeyName } from "../../src/secret.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, ticks } from "./statements.ts";
+import { about, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -51,7 +51,7 @@ function founded(): { dataDir: string; path: string; file: ClusterFile; url: str
 }
 
 async function joining(dataDir: string, file: ClusterFile, name: string | undefined, holdings = nothing) {
-  const sql = await Postgres.open({ url: file.postgres, ticks });
+  const sql = await Postgres.open({ url: file.postgres, ...patient });
   const said: string[] = [];
   const note = (_about: object, message: string) => said.push(message);
   try {
@@ -70,7 +70,7 @@ test("init makes a cluster of what its folder has, once, and the folder then joi
 }, async () => {
   const { dataDir, path, file, url } = founded();
   assert.equal(file.valuesKey.toString("hex"), readFileSync(join(dataDir, secretKeyName), "latin1").trim());
-  const sql = await Postgres.open({ url, ticks });
+  const sql = await Postgres.open({ url, ...patient });
   const rows = await sql.query<{ id: string; host: string }>("SELECT id, host FROM capsules ORDER BY seq", [], about);
   assert.deepEqual(
     rows,
@@ -93,7 +93,7 @@ test("init makes a cluster of what its folder has, once, and the folder then joi
   assert.match(key.stdout, /^capk_/, key.stderr);
   assert.match(keys(["create", "--team", "red"], {} as never).stderr, /belongs to a cluster: set CAPSULE_CLUSTER/);
   assert.match(capsule(dataDir, ["serve"]).stderr, /belongs to a cluster: set CAPSULE_CLUSTER/);
-  const read = await Postgres.open({ url, ticks });
+  const read = await Postgres.open({ url, ...patient });
   const made = await read.query<{ id: string; revoked: boolean }>(
     "SELECT id, revoked_at IS NOT NULL AS revoked FROM keys",
     [],
@@ -188,7 +188,7 @@ test("a limit of the cluster is set by its name, within its bounds", { skip }, a
   assert.match(refused[1]!.stderr, /capsules_max must be a whole number from 1/);
   assert.match(refused[3]!.stderr, /CAPSULE_VCPUS_MAX of a host/);
   assert.equal(set("capsules_max=5").status, 0);
-  const sql = await Postgres.open({ url, ticks });
+  const sql = await Postgres.open({ url, ...patient });
   const [row] = await sql.query<{ limits: { capsules_max: number }; catalog: number }>(
     "SELECT limits, catalog FROM cluster",
     [],

@@ -6,7 +6,7 @@ import { Postgres } from "../../src/cluster/postgres.ts";
 import { FakeClock } from "../fakes/fake-clock.ts";
 import { waitFor } from "../wait-for.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, clusterDatabase, joining, slowness, ticks } from "./statements.ts";
+import { about, clusterDatabase, joining, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -15,7 +15,7 @@ const silent = { info() {}, warn() {}, error() {} };
 /** A host whose heartbeats are sent when its clock is advanced. */
 async function hostOf(name: string, url: string) {
   const clock = new FakeClock();
-  const sql = await Postgres.open({ url, ticks, slowness: () => slowness });
+  const sql = await Postgres.open({ url, ...patient });
   const seen = { beats: 0, backs: 0, refusals: [] as string[] };
   const counted = { asked: 0 };
   const membership = new Membership({

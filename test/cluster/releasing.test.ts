@@ -13,14 +13,12 @@ import type { KeptColumns } from "../../src/db/holding-rows.ts";
 import type { CapsuleError } from "../../src/wire/errors.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, clusterDatabase, creating, ticks } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, creating, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
 
 const raised = (code: string) => (error: CapsuleError & { raised?: string }) => error.raised === code;
-/** A busy machine decides nothing by its time. */
-const patient = { ...about, onceMs: 60_000, allMs: 60_000 };
 const paused = { status: "paused", intent: null } as const;
 const kept: KeptColumns = {
   ...{ url_secret: null, envs: new Uint8Array([7]), inject: null, port_secret: null },
@@ -144,11 +142,11 @@ test("a release that was sent again after its capsule was acquired by the same h
 
 test("one of 16 hosts' calls acquires a capsule", { skip }, async () => {
   await using database = await clusterDatabase(server);
-  const pools = await Promise.all(Array.from({ length: 4 }, () => Postgres.open({ url: database.url, ticks })));
+  const pools = await Promise.all(Array.from({ length: 4 }, () => Postgres.open({ url: database.url, ...patient })));
   await database.sql.call("create_capsule", creating("a", rowOf("cl-1", 1)), about);
   await database.sql.call("release_capsule", releasing(rowOf("cl-1", 4), "a"), about);
   const calls = Array.from({ length: 16 }, (_, index) =>
-    pools[index % 4]!.call("acquire_capsule", acquiring("cl-1", "abc"[index % 3]!, 1, { copy: index }), patient),
+    pools[index % 4]!.call("acquire_capsule", acquiring("cl-1", "abc"[index % 3]!, 1, { copy: index }), about),
   );
   const results = await Promise.allSettled(calls);
   assert.equal(results.filter(({ status }) => status === "fulfilled").length, 1);
@@ -167,7 +165,7 @@ test("of 40 acquires at once as many are admitted as the team's quotas have room
   }
   const results = await Promise.allSettled(
     ids.map((id, index) =>
-      sql.call("acquire_capsule", acquiring(id, "abc"[index % 3]!, 1, { intent: "resume" }), patient),
+      sql.call("acquire_capsule", acquiring(id, "abc"[index % 3]!, 1, { intent: "resume" }), about),
     ),
   );
   const refused = results.filter((each) => each.status === "rejected");

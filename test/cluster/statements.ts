@@ -25,11 +25,12 @@ export type Databases = Pick<PostgresServer, "newDatabase">;
 export const ticks = () => performance.now();
 /** A busy machine decides nothing by its time: for connections to a database that is there. */
 export const slowness = 30;
+export const patient = { ticks, slowness: () => slowness };
 
 /** With team-blue, and hosts a, b and c of epoch 1. */
 export async function clusterDatabase(server: Databases, limits = {}): Promise<ClusterDatabase> {
   const url = server.newDatabase();
-  const sql = await Postgres.open({ url, ticks, slowness: () => slowness });
+  const sql = await Postgres.open({ url, ...patient });
   await sql.transact((each) => createSchema(each, { id: clusterId, limits: { ...roomyLimits, ...limits } }));
   await sql.call("ensure_team", ["team-blue", "blue", 1], about);
   for (const name of ["a", "b", "c"]) await sql.call("join_host", joining(name), about);

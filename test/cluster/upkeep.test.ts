@@ -16,7 +16,7 @@ import { capsuleRow } from "../fakes/capsule-row.ts";
 import { FakeClock } from "../fakes/fake-clock.ts";
 import { FakeObjects } from "../fakes/fake-objects.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, clusterDatabase, creating, slowness, ticks } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, creating, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -34,7 +34,7 @@ async function upkeepOf(
   objects: FakeObjects,
   of: { folders?: ReleasedFolder[]; cacheBytes?: number } = {},
 ) {
-  const sql = await Postgres.open({ url: database.url, ticks, slowness: () => slowness });
+  const sql = await Postgres.open({ url: database.url, ...patient });
   const ended: string[] = [];
   const logged: string[] = [];
   const holding = new HoldingRows(openDatabase(":memory:"));

@@ -11,7 +11,7 @@ import { Postgres } from "../../src/cluster/postgres.ts";
 import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { clusterDatabase, clusterId, ticks } from "./statements.ts";
+import { clusterDatabase, clusterId, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -22,7 +22,7 @@ const away = "postgres://nobody@127.0.0.1:1/nothing";
 const silent = { info() {}, warn() {}, error() {} };
 
 async function joined(dataDir: string, url: string) {
-  const sql = await Postgres.open({ url, ticks });
+  const sql = await Postgres.open({ url, ...patient });
   const file = { ...newClusterFile(url, Buffer.alloc(32)), cluster: clusterId };
   const holdings = () => ({ capsules: 0, teams: [], keys: [], templates: [] });
   return await joinCluster({
