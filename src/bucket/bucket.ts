@@ -1,6 +1,6 @@
 /** A bucket whose requests have a time, and are sent again a bounded number of times where that can help. */
 import { setTimeout as delay } from "node:timers/promises";
-import { BucketError, isObjectName, type Objects } from "./objects.ts";
+import { BucketError, isObjectName, type Objects, type ToldClock } from "./objects.ts";
 
 export interface Retries {
   /** How often a request is sent. */
@@ -42,6 +42,10 @@ export class Bucket {
 
   get place(): string {
     return this.#objects.place;
+  }
+
+  get clock(): ToldClock | undefined {
+    return this.#objects.clock;
   }
 
   async put(name: string, bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<void> {

@@ -7,6 +7,8 @@ import { CapsuleError } from "../wire/errors.ts";
 export interface Objects {
   /** Where it is, for messages. */
   readonly place: string;
+  /** As the last answer told; undefined: none did. */
+  readonly clock?: ToldClock | undefined;
   put(name: string, bytes: Uint8Array<ArrayBuffer>, signal: AbortSignal): Promise<void>;
   /** Rejects as soon as there is a byte more than `maxBytes`. */
   get(name: string, maxBytes: number, signal: AbortSignal): Promise<Buffer<ArrayBuffer>>;
@@ -14,6 +16,14 @@ export interface Objects {
   delete(name: string, signal: AbortSignal): Promise<void>;
   /** Names that begin with `prefix`, in order; at most 1 000, those behind `after`. */
   list(prefix: string, after: string | undefined, signal: AbortSignal): Promise<Listed>;
+}
+
+/** A time of the bucket's clock, and between which times of `performance.now()` it was told. */
+export interface ToldClock {
+  /** Epoch milliseconds, of whole seconds. */
+  date: number;
+  sentAt: number;
+  answeredAt: number;
 }
 
 export interface Listed {

@@ -7,7 +7,7 @@ import { setImmediate } from "node:timers/promises";
 import { S3mini } from "s3mini";
 import { messageOf } from "../wire/errors.ts";
 import { namesOf } from "./listing.ts";
-import { BucketError, DamagedObject, type Listed, type Objects } from "./objects.ts";
+import { BucketError, DamagedObject, type Listed, type Objects, type ToldClock } from "./objects.ts";
 
 /** The size of an answer that says what went wrong, and of one without contents. */
 const messageMaxBytes = 64 * 1024;
@@ -25,6 +25,7 @@ export interface S3Access {
 
 export class S3Objects implements Objects {
   readonly place: string;
+  clock: ToldClock | undefined;
   readonly #access: S3Access;
   /** The server and the path before the bucket's name; the bucket's name; what stands before each object's name. */
   readonly #server: string;
@@ -103,10 +104,14 @@ export class S3Objects implements Objects {
   async #fetch(url: string | URL | Request, init: RequestInit, signal: AbortSignal): Promise<Response> {
     // A redirect would take the request, and an encoding the number of bytes, out of these hands.
     const headers = { ...(init.headers as Record<string, string>), "accept-encoding": "identity" };
+    const sentAt = performance.now();
     const asked = fetch(url, { ...init, headers, redirect: "manual", signal });
-    return await asked.catch((error: unknown) => {
+    const answer = await asked.catch((error: unknown) => {
       throw this.#lost(error, signal);
     });
+    const date = Date.parse(answer.headers.get("date") ?? "");
+    this.clock = Number.isNaN(date) ? undefined : { date, sentAt, answeredAt: performance.now() };
+    return answer;
   }
 
   /** Undefined: it has more bytes. */

@@ -2,6 +2,7 @@
 import { readClusterFile } from "../cluster/cluster-file.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { messageOf } from "../wire/errors.ts";
+import { clockOf } from "./clock-check.ts";
 
 interface DatabaseFinding {
   word: "ok" | "warning";
@@ -9,8 +10,6 @@ interface DatabaseFinding {
   text: string;
 }
 
-/** Times in lists, events and the audit log are those of the host that made them. */
-const apartMaxMs = 2_000;
 const about = { what: "reach it" };
 
 interface Answer {
@@ -47,8 +46,6 @@ export async function databaseFindings(clusterFile: string, now = Date.now): Pro
 
 /** The database has read its clock between these two times of this machine. */
 function findingsOf({ version, standbys, now }: Answer, before: number, after: number): DatabaseFinding[] {
-  const behindMs = now < before ? now - before : Math.max(0, now - after);
-  const clock = `this machine's clock is ${(Math.abs(behindMs) / 1_000).toFixed(1)} s ${behindMs < 0 ? "ahead of" : "behind"} the database's`;
   return [
     { word: "ok", name: "database", text: `PostgreSQL ${version} answers` },
     standbys === ""
@@ -58,8 +55,6 @@ function findingsOf({ version, standbys, now }: Answer, before: number, after: n
           text: "the database has no synchronous replica (synchronous_standby_names): a failover may forget what was answered",
         }
       : { word: "ok", name: "replication", text: `synchronous: ${standbys}` },
-    Math.abs(behindMs) <= apartMaxMs
-      ? { word: "ok", name: "clock", text: "within 2 s of the database's" }
-      : { word: "warning", name: "clock", text: `${clock}: let NTP set both` },
+    clockOf("database", { from: now, to: now }, { from: before, to: after }),
   ];
 }

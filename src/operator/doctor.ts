@@ -88,11 +88,13 @@ async function check(config: Config): Promise<Finding[]> {
 }
 
 /** A host alone loads nothing of this. */
-async function checkCluster({ cluster }: Config): Promise<Finding[]> {
+async function checkCluster({ cluster, dataDir }: Config): Promise<Finding[]> {
   if (cluster === undefined) return [];
   const { databaseFindings } = await import("./database-check.ts");
   const { bucketFindings } = await import("./bucket-check.ts");
-  return [...(await databaseFindings(cluster)), ...(await bucketFindings(cluster))];
+  const { peerFindings } = await import("./peers-check.ts");
+  const found = [...(await databaseFindings(cluster)), ...(await bucketFindings(cluster))];
+  return [...found, ...(await peerFindings(cluster, dataDir, isLocked(dataDir)))];
 }
 
 /** Another user's data folder hides whether an image is built. */

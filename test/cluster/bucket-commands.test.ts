@@ -60,10 +60,21 @@ describe("a cluster's bucket", { skip: lacksCeph || lacksPostgres }, () => {
       return spawnSync(program, ["admin", "cluster", "check"], { encoding: "utf8", env });
     };
     assert.match(check().stdout, /fit together, and the bucket takes, lists, returns and deletes objects\n$/);
-    assert.deepEqual(
-      (await bucketFindings(made.path)).map(({ word, name }) => [word, name]),
-      [["ok", "bucket"]],
-    );
+    for (const [aheadMs, word] of [
+      [0, "ok"],
+      [-3_600_000, "warning"],
+      [3_600_000, "warning"],
+    ] as const) {
+      const findings = await bucketFindings(made.path, () => Date.now() + aheadMs);
+      assert.deepEqual(
+        findings.map((each) => [each.word, each.name]),
+        [
+          ["ok", "bucket"],
+          [word, "clock"],
+        ],
+      );
+      if (aheadMs > 0) assert.match(findings[1]!.text, /^this machine's clock is \d+\.\d s ahead of the bucket's: /);
+    }
     const sealed = await openBucket(access!);
     assert.equal((await sealed.bucket.list("").next()).done, true, "the trials have left nothing");
 

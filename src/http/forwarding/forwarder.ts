@@ -85,7 +85,7 @@ export class Forwarder implements Forwarding {
     this.signInLinks = signInLinks;
     this.#placements = placements;
     this.#places = places;
-    this.peers = new PeerRequests(places, released);
+    this.peers = new PeerRequests(places, (host) => links.probe(host), released);
     this.arrivals = new Arrivals(places, times);
     this.#released = released === undefined ? undefined : new ReleasedRequests(released, links, times);
     this.questions = new HolderQuestions(links);

@@ -11,6 +11,7 @@ import { closeSlowReaders } from "../slow-readers.ts";
 import { AcquireAnswers } from "./acquire-questions.ts";
 import { callerHeader, decodeCaller, takeCallerHeader } from "./caller-header.ts";
 import { answerQuestion } from "./holder-questions.ts";
+import { answerReach, type Reach } from "./reach-questions.ts";
 
 /** Holds the request's id in the 421 of a host that does not hold the capsule; a guest's own 421 has no way to know it. */
 export const misdirectedHeader = "x-capsule-misdirected";
@@ -27,10 +28,12 @@ export class PeerRequests {
   readonly #served: Server[] = [];
   readonly #places: Pick<Places, "isHere">;
   readonly #acquires: AcquireAnswers;
+  readonly #reach: Reach;
   #parts: ForwardingParts | undefined;
 
-  constructor(places: Pick<Places, "isHere">, released?: Pick<ReleasedCapsules, "acquire">) {
+  constructor(places: Pick<Places, "isHere">, reach: Reach, released?: Pick<ReleasedCapsules, "acquire">) {
     this.#places = places;
+    this.#reach = reach;
     this.#acquires = new AcquireAnswers(released);
   }
 
@@ -73,6 +76,7 @@ export class PeerRequests {
         const isPassedOn = request.headers[callerHeader] !== undefined;
         if (!isPassedOn && answerQuestion(request, response, this.#places)) return;
         if (!isPassedOn && this.#acquires.answer(request, response)) return;
+        if (!isPassedOn && answerReach(request, response, hostOf(request.socket), this.#reach)) return;
         if (enter(request, response)) server.emit(event, request, response);
         else refuse(response);
       });
