@@ -49,6 +49,11 @@ export async function isCutOff({ client }: Daemon): Promise<boolean> {
   return json.reasons.includes("the cluster's database is away");
 }
 
+/** A heartbeat of a busy machine may miss its time: the host decides nothing before the next one. */
+export async function untilConnected(host: Daemon): Promise<void> {
+  await waitFor(`${host.name} to reach PostgreSQL`, async () => !(await isCutOff(host)));
+}
+
 /** Logged by hosts whose way to the database is cut, or that have no room. */
 const awayErrors = [/"msg":"the cluster's database is away: /, /"msg":"the host is short of memory, and no capsule/];
 
@@ -124,8 +129,7 @@ export class Daemons implements AsyncDisposable {
       const states = (JSON.parse(listed) as { state: string }[]).map(({ state }) => state);
       return states.length === this.#hosts.length && states.every((state) => state === "up");
     });
-    for (const host of this.#hosts)
-      await waitFor(`${host.name} to reach PostgreSQL`, async () => !(await isCutOff(host)));
+    for (const host of this.#hosts) await untilConnected(host);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

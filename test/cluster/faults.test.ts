@@ -80,11 +80,17 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
 
   /** 503 with the name of the host, once its requests are given up. */
   async function untilUnavailable({ client }: Daemon, host: string, capsule: TestCapsule): Promise<void> {
-    const { json } = await waitFor(`${host} to be unavailable`, async () => {
+    await waitFor(`${host} to be unavailable`, async () => {
       const reply = await client.call("GET", capsule.path);
-      return reply.status === 200 ? undefined : reply;
+      return reply.status !== 200 && isNamed(reply, "GET", host);
     });
-    assert.deepEqual([json.error.code, json.error.details], ["unavailable", { host }]);
+  }
+
+  /** The request is refused, and the answer names the host that it would go to. */
+  async function assertNamed({ client }: Daemon, host: string, path: string, json?: object): Promise<void> {
+    await waitFor(`POST ${path} to name ${host}`, async () => {
+      return isNamed(await client.call("POST", path, json === undefined ? {} : { json }), path, host);
+    });
   }
 
   async function untilCutOff(host: Daemon): Promise<void> {
@@ -180,7 +186,7 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
     for (const { peers } of [one, two]) peers.cut();
     await untilUnavailable(two, "one", capsule);
     await untilUnavailable(one, "two", other);
-    assertUnavailable(await two.client.known(capsule.id).exec({ cmd: "true" }), "exec", "one");
+    await assertNamed(two, "one", `${capsule.path}/exec`, { cmd: "true" });
     await assertPauses(one, capsule);
     const third = await made(three, one);
     await assertRuns(one, third);
@@ -247,7 +253,7 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
     await untilListed(two, { [paused.id]: "paused" });
     await killMachine(one);
     for (const each of [capsule, paused]) await untilUnavailable(two, "one", each);
-    assertUnavailable(await two.client.call("POST", `${paused.path}/resume`), "a resume", "one");
+    await assertNamed(two, "one", `${paused.path}/resume`);
     await untilListed(two, { [capsule.id]: "running", [paused.id]: "paused", [other.id]: "running" });
     await assertPauses(three, other);
     await (await made(two)).destroy();
@@ -289,9 +295,16 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
   }
 });
 
-function assertUnavailable({ status, json, text }: Reply, what: string, host?: string): void {
+function assertUnavailable({ status, json, text }: Reply, what: string): void {
   assert.deepEqual([status, json?.error.code], [503, "unavailable"], `${what}: ${text}`);
-  if (host !== undefined) assert.equal(json.error.details?.host, host, what);
+}
+
+/** False: the lookup of the capsule had no answer in its 2 s, and no host is named. */
+function isNamed(reply: Reply, what: string, host: string): boolean {
+  assertUnavailable(reply, what);
+  const { details } = reply.json.error;
+  if (details !== undefined) assert.deepEqual(details, { host }, what);
+  return details !== undefined;
 }
 
 /** A host that is back is known to the others with their next heartbeats. */
