@@ -29,6 +29,8 @@ export interface Holders {
   knows(team: string | undefined, key: string): boolean;
   /** The host that was asked does not hold it: the next `find` asks the database. */
   forget(team: string | undefined, key: string): void;
+  /** As `Places.leaving`. */
+  leaving?(team: string | undefined, key: string): Promise<unknown> | undefined;
   /** As `Places.left`. */
   left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Names of the other hosts that can be asked. */

@@ -122,6 +122,11 @@ export class Locations implements Holders {
     this.#known.delete(entryOf(team, key));
   }
 
+  leaving(team: string | undefined, key: string): Promise<unknown> | undefined {
+    const here = this.#hereOf(team, key);
+    return here !== undefined && this.#options.store.leaving.has(here) ? this.#hasLeft(here) : undefined;
+  }
+
   async left(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere"> {
     if (!(isId(team, key) ? idPattern : namePattern).test(key)) return "nowhere";
     const [found] = await this.#options.sql.query<Capsule & Left>(

@@ -4,14 +4,16 @@ import type { Place, Places } from "../http/forwarding.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Holders } from "./holders.ts";
 
+type Held = Pick<Holders, "find" | "forget" | "knows" | "left" | "leaving">;
+
 export class PeerPlaces implements Places {
-  readonly #holders: Pick<Holders, "find" | "forget" | "knows" | "left">;
+  readonly #holders: Held;
   readonly #store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">;
 
   readonly #coming: NonNullable<Places["coming"]>;
 
   constructor(
-    holders: Pick<Holders, "find" | "forget" | "knows" | "left">,
+    holders: Held,
     store: Pick<CapsuleStore, "get" | "idNamed" | "leaving">,
     coming: Places["coming"] = () => undefined,
   ) {
@@ -34,6 +36,10 @@ export class PeerPlaces implements Places {
 
   coming(team: string | undefined, key: string): Promise<void> | undefined {
     return this.#coming(team, key);
+  }
+
+  leaving(team: string | undefined, key: string): Promise<unknown> | undefined {
+    return this.#holders.leaving?.(team, key);
   }
 
   find(team: string | undefined, key: string): Promise<Place> {

@@ -170,6 +170,8 @@ export interface Places {
   left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Resolves when a capsule that this host brings back is here, or is not. undefined: it brings back none of that name. */
   coming?(team: string | undefined, key: string): Promise<void> | undefined;
+  /** Resolves when a capsule that is leaving this host has left it, and after 2 s at the latest. undefined: none of that name is. */
+  leaving?(team: string | undefined, key: string): Promise<unknown> | undefined;
 }
 
 export interface Link {

@@ -6,8 +6,10 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import { keys } from "../api.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
+import { FakeUploads } from "../fakes/fake-uploads.ts";
 import { waitFor, within } from "../wait-for.ts";
-import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { addTeams, created, type FakeHostOfCluster, hostOfCluster, releaseAfterMs } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { clusterDatabase } from "./statements.ts";
@@ -23,7 +25,7 @@ async function twoHosts() {
   const b = await hostOfCluster(database, "b", { link: linkB });
   for (const host of [a, b]) await host.second(); // it learns the other one's port
   return {
-    ...{ a, b, linkB },
+    ...{ a, b, linkB, database },
     async [Symbol.asyncDispose]() {
       linkB.open();
       for (const each of [a, b, linkB, database]) await each[Symbol.asyncDispose]();
@@ -212,6 +214,38 @@ test("a ticket of one host opens a socket at the other one", { skip }, async () 
   const socket = new WebSocket(`ws://127.0.0.1:${port}${path}?ticket=${json.ticket}`);
   await within("the socket opens", once(socket, "open"));
   socket.terminate();
+});
+
+test("a request that reaches a capsule while its release is asked for waits, and is answered by its row", {
+  skip,
+}, async (t) => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const machine = new FakeHost();
+  await using c = await hostOfCluster(database, "c", { machine, uploads: new FakeUploads(machine) });
+  const [id, other] = [await created(c), await created(c)];
+  assert.equal((await c.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await c.service.settled();
+  for (const host of [a, b]) await host.second(); // it learns the port of c
+  const { locations } = c.cluster;
+  const leaving = locations.leaving.bind(locations);
+  const isAsked = Promise.withResolvers<void>();
+  t.mock.method(locations, "leaving", (...of: Parameters<typeof leaving>) => {
+    isAsked.resolve();
+    return leaving(...of);
+  });
+  let shown: ReturnType<typeof b.call> | undefined;
+  await database.sql.transact(async (blocking) => {
+    await blocking.query("SELECT 1 FROM teams WHERE name = 'red' FOR UPDATE"); // the release waits
+    c.clock.advance(releaseAfterMs);
+    await waitFor("the release", () => c.service.store.leaving.has(id));
+    shown = b.call("GET", `/v1/capsules/${id}`);
+    await within("the request at its holder", isAsked.promise);
+    // A request that does not wait is over before these.
+    for (let asked = 0; asked < 5; asked++) assert.equal((await b.call("GET", `/v1/capsules/${other}`)).status, 200);
+  });
+  const { status, json } = await within("the answer", shown!);
+  assert.deepEqual([status, json.status, json.host], [200, "paused", null], JSON.stringify(json));
 });
 
 test("a port's URL is found by the id alone", { skip }, async () => {

@@ -124,7 +124,7 @@ export class Forwarder implements Forwarding {
     return (exchange) => this.#counted(this.#passOn(exchange, team, key));
   }
 
-  /** The other host may have heard of a capsule before it is whole here. */
+  /** The other host may have heard of a capsule before it is whole here, and not yet that it is leaving. */
   #whenHere(
     request: IncomingMessage,
     { requestId }: PeerCaller,
@@ -135,6 +135,7 @@ export class Forwarder implements Forwarding {
         this.peers.accept(request); // it is answered here
         throw refusal;
       });
+      await this.#places.leaving?.(team, key); // the other host then finds by its row that it has left
       if (!this.#places.isHere(team, key)) return await this.peers.misdirected(requestId)(exchange);
       this.peers.accept(request);
       return false;
