@@ -58,6 +58,13 @@ pub enum Next {
     Failed(Failure),
 }
 
+impl Next {
+    /// No step follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Next::Done { .. } | Next::Failed(_))
+    }
+}
+
 /// Does a bounded part of the work in each step. Dropping a job undoes what is unfinished.
 pub trait Job: Send {
     fn step(&mut self, inputs: Vec<Input>) -> Progress;

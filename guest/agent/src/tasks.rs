@@ -160,7 +160,9 @@ impl Tasks {
         let stream = report.ticket.stream;
         let task = self.tasks.get_mut(&stream);
         let Some(task) = task.filter(|task| task.ticket == report.ticket) else {
-            self.workers.drop_job(report.job);
+            if let Some(job) = report.job {
+                self.workers.drop_job(job);
+            }
             return;
         };
         let progress = report.progress;
@@ -169,8 +171,8 @@ impl Tasks {
             Next::AwaitEvents => Awaited::Events,
             _ => Awaited::Room,
         };
-        let descriptor = report.job.descriptor();
-        task.job = Some(report.job);
+        let descriptor = report.job.as_ref().and_then(|job| job.descriptor());
+        task.job = report.job;
         if let Some(event) = progress.event {
             streams.event(stream, &event);
         }

@@ -29,7 +29,8 @@ enum Order {
 
 pub struct Report {
     pub ticket: Ticket,
-    pub job: Box<dyn Job>,
+    /// `None`: it is over.
+    pub job: Option<Box<dyn Job>>,
     pub progress: Progress,
 }
 
@@ -137,6 +138,8 @@ fn do_one(shared: &Shared) {
         Order::Drop(job) => drop(job),
         Order::Step(ticket, mut job, inputs) => {
             let progress = job.step(inputs);
+            // Its files are closed, and what it has not finished is undone, before its answer is sent.
+            let job = Some(job).filter(|_| !progress.next.is_last());
             let report = Report {
                 ticket,
                 job,
