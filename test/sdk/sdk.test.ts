@@ -190,7 +190,10 @@ test("files are written from and read into every content type", deadline, async 
 
 test("a terminal survives a restart of the server, and its output comes once", deadline, async () => {
   const states: string[] = [];
-  const pty = await capsule.pty({ args: ["--norc"], envs: { PS1: "$ " }, onState: (state) => states.push(state) });
+  const pty = await capsule.pty({
+    ...{ args: ["--norc"], envs: { PS1: "$ " }, onState: (state) => states.push(state) },
+    reconnectMs: deadline.timeout, // for a server that starts slowly
+  });
   let seen = "";
   const reading = (async () => {
     for await (const bytes of pty) seen += new TextDecoder().decode(bytes);

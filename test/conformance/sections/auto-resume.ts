@@ -28,7 +28,7 @@ export const autoResume = section(import.meta, "auto_resume", () => {
       const file = { json: { path: "/root/count" } };
       const asked = Array.from({ length: 100 }, (_, at) =>
         at % 2 === 0
-          ? capsule.exec({ cmd: "cat", args: ["/root/count"] })
+          ? capsule.exec({ cmd: "cat", args: ["/root/count"], timeout: 0 }) // the last waits for all others
           : client.call("POST", `${capsule.path}/files/stat`, file),
       );
       const [, answers] = await Promise.all([pausing, Promise.all(asked)]);

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import type { Client, TestCapsule } from "../../client.ts";
 import { EventStream } from "../../event-stream.ts";
 import { section, test } from "../conforms.ts";
+import { endGuest } from "../guest-end.ts";
 import { cannotMakeKeys, clientOf, ofOneHost, client as shared } from "../service.ts";
 
 /** A client of a team without other capsules. */
@@ -62,7 +63,7 @@ export const retentions = section(import.meta, "retentions", () => {
     const removed = await change(events, paused, { retention_sec: 1 });
     assert.deepEqual([removed?.name, removed?.data], ["capsule-removed", { id: paused.id }]);
     assert.equal((await off.view()).status, "running");
-    await off.exec({ cmd: "bash", args: ["-c", "sleep 2; poweroff"], background: true });
+    await endGuest(off, "poweroff");
     assert.equal((await events.nextOf("capsule")).data.status, "stopped");
     assert.deepEqual((await events.nextOf("capsule-removed")).data, { id: off.id });
   };

@@ -136,7 +136,7 @@ export const directories = section(import.meta, "directories", () => {
     test("a directory of 50 000 entries, an empty one, /proc, /sys and /dev", async () => {
       const make =
         "mkdir -p /many /empty; mount -t tmpfs -o nr_inodes=0 tmpfs /many; cd /many; seq -w 50000 | xargs touch";
-      await capsule.sh(make, { timeout: 100 });
+      await capsule.sh(make, { timeout: 0 });
       const many = await list("/many");
       assert.equal(many.length, 50_000);
       assert.equal(many[49_999]!.name, "50000");

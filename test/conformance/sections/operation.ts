@@ -140,6 +140,7 @@ export const operation = section(import.meta, "operation", () => {
 
         await server.kill(signal);
         await server.start();
+        await server.adopted();
         client.close();
         client = await Client.connect(server.url, server.apiKey);
 
