@@ -14,6 +14,7 @@ import { createInterface, type Interface } from "node:readline";
 import { promisify } from "node:util";
 import { borrowBase, lendBases } from "./bases.ts";
 import { ServerLog } from "./server-log.ts";
+import { waitFor } from "./wait-for.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const ownProgram = join(repository, "src/main.ts");
@@ -145,6 +146,19 @@ export class Server implements AsyncDisposable {
     this.#progress = createInterface({ input: child.stderr! });
     this.url = await listening(child, this.#progress);
     this.apiKey = (await readFile(join(this.dataDir, "api-key"), "utf8")).trim();
+  }
+
+  /**
+   * Resolves when the capsules that ran before the start are adopted, or the server has ended. A start waits a second for their agents,
+   * a request to one of them 5 s; then it is 503.
+   */
+  async adopted(): Promise<void> {
+    const hasEnded = () =>
+      this.#process === undefined || this.#process.exitCode !== null || this.#process.signalCode !== null;
+    const metrics = () => fetch(new URL("/metrics", this.url)).then((answer) => answer.text());
+    await waitFor("the capsules are adopted", async () => {
+      return /^capsule_capsules_adopting 0$/m.test(await metrics().catch(() => "")) || hasEnded();
+    });
   }
 
   /** Sends a signal that does not end the server; resolves with its line of progress about it. */

@@ -38,9 +38,15 @@ export class World implements AsyncDisposable {
 
   /**
    * Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills or stops itself at that
-   * step.
+   * step. Resolves when it has adopted all capsules.
    */
-  async restart(
+  async restart(...how: Parameters<World["startAgain"]>): Promise<void> {
+    await this.startAgain(...how);
+    await this.server.adopted();
+  }
+
+  /** As `restart`, without the wait for agents. */
+  async startAgain(
     signal: "SIGTERM" | "SIGKILL",
     crashAt?: StepName | `${StepName}/stop`,
     env: Record<string, string> = {},

@@ -146,7 +146,7 @@ test("grants of the start hold, also where it was killed at once, and the row ke
   await world.restart("SIGKILL", undefined, fewer);
   await assertAgrees(asked, /^200 key none$/);
   assert.ok(!(await network()).effective.allow.includes(`${host}:7001`));
-  await world.restart("SIGKILL"); // and is killed before its relay has the capsule
+  await world.startAgain("SIGKILL"); // and is killed before its relay has the capsule
   await world.restart("SIGKILL", undefined, fewer);
   await assertAgrees(asked, /^200 key none$/);
   await world.restart("SIGKILL");

@@ -20,7 +20,7 @@ before(async () => {
   bystander = await world.client.capsule();
   const silent = await Promise.all([1, 2].map(async () => mute(await world.client.capsule())));
   ids = silent.map(({ id }) => id);
-  await within("the server listens", world.restart("SIGTERM"));
+  await within("the server listens", world.startAgain("SIGTERM"));
   bystander = world.capsule(bystander.id);
 });
 after(() => world[Symbol.asyncDispose]());
@@ -63,14 +63,14 @@ test("DELETE ends such a VM at once", { timeout: 300_000 }, async () => {
 test("a stop lets the VMs run on, and the next start goes on waiting", { timeout: 300_000 }, async () => {
   const [id] = ids as [string];
   const pid = world.vmPid(id);
-  await within("the server stops and listens again", world.restart("SIGTERM"));
+  await within("the server stops and listens again", world.startAgain("SIGTERM"));
   assert.equal(world.vmPid(id), pid);
   assert.equal(await adopting(), 1);
 });
 
 test("one whose agent never answers ends in error", { timeout: 300_000 }, async () => {
   const [id] = ids as [string];
-  await world.restart("SIGTERM", undefined, { CAPSULE_WAKE_DEADLINE_MS: "4000", CAPSULE_SILENCE_MS: "4000" });
+  await world.startAgain("SIGTERM", undefined, { CAPSULE_WAKE_DEADLINE_MS: "4000", CAPSULE_SILENCE_MS: "4000" });
   const { error_reason } = await world.capsule(id).until("error");
   assert.match(error_reason, /./);
   await waitFor("its VM is ended", async () => world.vmPid(id) === undefined);

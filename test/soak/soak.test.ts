@@ -113,7 +113,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
 async function killDaemon(random: Random, deadline: number, counts: Map<string, number>): Promise<void> {
   await delay(random.below(longestLifeMs));
   for (; performance.now() <= deadline; await delay(random.below(longestLifeMs))) {
-    await world.restart("SIGKILL");
+    await world.startAgain("SIGKILL");
     counts.set("daemon killed", (counts.get("daemon killed") ?? 0) + 1);
   }
 }
@@ -131,9 +131,9 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
   await play(players, durationMs / 2, async (deadline) => {
     await Promise.all([harmVms(random, deadline, faults), killDaemon(random, deadline, faults)]);
   });
-  await world.restart("SIGKILL");
+  await world.startAgain("SIGKILL");
   await settle(players);
-  await world.restart("SIGTERM");
+  await world.startAgain("SIGTERM");
   await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
   await settle(players);
   const warm = await measure(world.server, gaugeFile);

@@ -134,6 +134,7 @@ test("an editor and its unsaved text survive a killed server", deadline, async (
   await server.kill("SIGKILL");
   await left.emulator.shows(/^bridge: closed 1006/m);
   await server.start();
+  await server.adopted();
   client.close();
   client = await Client.connect(server.url, server.apiKey);
   capsule = new TestCapsule(client, capsule.id);
