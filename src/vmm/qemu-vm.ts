@@ -20,8 +20,8 @@ import type { SavedVm, Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "./v
 import { limitWrites } from "./write-limit.ts";
 
 const connectPollMs = 2;
+/** A QEMU that does not answer for so long is ended; one of an earlier daemon with all its guest's memory. */
 const connectDeadlineMs = 15_000;
-const adoptDeadlineMs = 5_000;
 /**
  * Time between two checks of a VM's process, each of three reads in /proc. Its end is not found by these: the monitor socket
  * closes with the process.
@@ -49,14 +49,14 @@ export class QemuVm implements Vm {
   /** Connects to a QEMU that was just spawned. */
   static async connect(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
     const vm = new QemuVm(spec, process);
-    await vm.#connect(connectDeadlineMs);
+    await vm.#connect();
     return vm;
   }
 
   /** Connects to a QEMU of an earlier daemon, whose guest may have ended meanwhile. */
   static async adopt(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
     const vm = new QemuVm(spec, process);
-    await vm.#connect(adoptDeadlineMs);
+    await vm.#connect();
     if ((await vm.state()) === "shutdown") {
       // QEMU reported the kind of end to the earlier daemon only. The console is the guest's word, as the end was its choice.
       const hasPoweredOff = (await vm.console()).trimEnd().endsWith("reboot: Power down");
@@ -165,9 +165,9 @@ export class QemuVm implements Vm {
     closeSync(this.#folder);
   }
 
-  async #connect(deadlineMs: number): Promise<void> {
+  async #connect(): Promise<void> {
     const path = this.socket(qmpSocketName);
-    const deadline = performance.now() + deadlineMs;
+    const deadline = performance.now() + connectDeadlineMs;
     try {
       for (;;) {
         try {
