@@ -59,6 +59,8 @@ export const errors = section(import.meta, "errors", () => {
         const other = await server!.createKey("turncoats", "to be kept");
         await using capsule = await client.as(other).capsule();
         await using socket = await TestSocket.open(client.as(key).known(capsule.id), "pty");
+        socket.say({ type: "start", cmd: "cat" }); // a socket that asks for nothing is closed after 30 s
+        await socket.next("started");
         await client.expect(200, "GET", "/v1/capsules", { key });
         await server!.revokeKeys("to be revoked");
         await shown(async () => refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized"));

@@ -31,8 +31,10 @@ export const keptOutput = section(import.meta, "kept output", () => {
   /** A process that has printed and ended. */
   async function ended(script: string): Promise<Started> {
     const started = await start(script);
-    const reply = await client.call("GET", `${capsule.path}/processes/${started.pid}/exit`);
-    assert.notEqual(reply.json.exit_code, null, reply.text);
+    await waitFor("it has ended", async () => {
+      const { json } = await client.expect(200, "GET", `${capsule.path}/processes/${started.pid}/exit`);
+      return json.exit_code !== null;
+    });
     return started;
   }
 
