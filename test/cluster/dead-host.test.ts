@@ -34,8 +34,9 @@ async function made({ client }: Daemon, json: object): Promise<string> {
 /** Resolves when no host holds the paused capsule. */
 function released({ client }: Daemon, id: string): Promise<unknown> {
   return waitFor(`${id} to be released`, async () => {
-    const { json } = await client.expect(200, "GET", `/v1/capsules/${id}`);
-    assert.equal(json.status, "paused");
+    const { status, json, text } = await client.call("GET", `/v1/capsules/${id}`);
+    if (status === 503) return false; // it is being released at this moment
+    assert.deepEqual([status, json.status], [200, "paused"], text);
     return json.host === null;
   });
 }
