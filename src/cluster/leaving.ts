@@ -85,7 +85,8 @@ export class Leaving {
   }
 
   get hasAny(): boolean {
-    return this.#options.store.leaving.size > this.#concluding.size;
+    // A release that waits for its turn is concluding, and not leaving yet.
+    return [...this.#options.store.leaving].some((id) => !this.#concluding.has(id));
   }
 
   /** Asks again for all whose answer is not known, one after the other, until one has no answer. Never rejects. */

@@ -51,6 +51,8 @@ export class Rounds {
   #reading: Promise<void> | undefined;
   #allRead = () => {};
   #hasGoneOn = false;
+  /** The database is back since the last comparison of all rows began. */
+  #isBack = false;
   #hasRecovered = false;
 
   constructor(options: RoundsOptions) {
@@ -71,6 +73,7 @@ export class Rounds {
       .finally(() => {
         this.#reading = undefined;
       });
+    this.#isBack ||= beat.isBack; // also where the former round has not ended
     this.#comparing ??= this.#compare(beat).finally(() => {
       this.#comparing = undefined;
     });
@@ -94,8 +97,10 @@ export class Rounds {
     if (await this.#options.catalog.follow(catalog, place)) allRead();
   }
 
-  async #compare({ isBack, place = "" }: Beat): Promise<void> {
+  async #compare({ place = "" }: Beat): Promise<void> {
     const { clock, membership, settling, draining, asserting, leaving, audit } = this.#options;
+    const isBack = this.#isBack;
+    this.#isBack = false;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
     await draining.follow();
     if (!this.#hasRecovered) return;
