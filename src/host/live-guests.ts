@@ -59,9 +59,11 @@ export class LiveGuests {
     const live = this.live(guest);
     const folder = paths.capsule(live.id);
     this.#restored.delete(live);
+    const thawed = withDeadline(wakeMs, `releasing capsule ${live.id}`, live.thaw()); // sent before any command of a client
+    thawed.catch(() => {});
     await dropAside(folder); // not after the thaw, which a guest may delay
     try {
-      await withDeadline(wakeMs, `releasing capsule ${live.id}`, live.thaw());
+      await thawed;
       step("release.thawed");
     } finally {
       verifier.forget(join(folder, checkpointName));
