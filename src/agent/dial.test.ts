@@ -133,13 +133,14 @@ describe("DIAL", () => {
     assert.match(connection.errored?.message ?? "", /reset/);
   });
 
-  it("survives a server that resets at once", async () => {
+  it("tells a reset, and no closed port, of a server that resets at once", async () => {
     await using rude = await serving((socket) => socket.resetAndDestroy());
     for (let round = 0; round < 20; round++) {
-      const connection = await agent.dial(rude.port).catch(() => undefined);
-      connection?.on("data", () => {});
-      connection?.write("x");
-      await waitFor("it is over", () => connection === undefined || connection.destroyed);
+      const connection = await agent.dial(rude.port);
+      connection.on("data", () => {});
+      connection.write("x");
+      await waitFor("it is over", () => connection.destroyed);
+      assert.match(connection.errored?.message ?? "", /reset/);
     }
     await agent.probe();
   });

@@ -15,7 +15,7 @@ use crate::record::Writer;
 use crate::stream::Role;
 use crate::streams::Streams;
 use crate::sys;
-use socket::{Connecting, Socket, Target};
+use socket::{Connecting, Progress, Socket, Target};
 
 mod socket;
 
@@ -233,10 +233,11 @@ impl Dial {
     /// True: it is connected now.
     fn advance_connecting(&mut self, stream: u32, epoll: &Epoll) -> Result<bool, Failure> {
         loop {
-            match self.socket.connected() {
-                Ok(None) => return Ok(false),
-                Ok(Some(())) => {
+            match self.socket.progress() {
+                Ok(Progress::Connecting) => return Ok(false),
+                Ok(progress) => {
                     self.is_connected = true;
+                    self.is_broken = matches!(progress, Progress::Reset);
                     return Ok(true);
                 }
                 Err(_) => {}

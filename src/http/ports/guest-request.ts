@@ -52,6 +52,8 @@ export class GuestRequest {
     });
     this.answer.catch(() => {}); // it may be given up before it is awaited
     writeRequestHead(message, headers);
+    // Node tells no error of a connection that was reset before it was the request's.
+    if (guest.destroyed) message.destroy(guest.errored ?? undefined);
   }
 }
 

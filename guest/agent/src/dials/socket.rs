@@ -28,6 +28,13 @@ pub struct Connecting {
     pub is_connected: bool,
 }
 
+pub enum Progress {
+    Connecting,
+    Connected,
+    /// A server has accepted and has reset the connection since. Reads of what it sent before it succeed.
+    Reset,
+}
+
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
@@ -53,22 +60,27 @@ impl Socket {
         }
     }
 
-    /// `None`: not yet.
-    pub fn connected(&self) -> io::Result<Option<()>> {
-        let error = self.option(libc::SOL_SOCKET, libc::SO_ERROR)?;
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
+    /// Fails if no server accepts.
+    pub fn progress(&self) -> io::Result<Progress> {
+        match self.option(libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => {}
+            // These errors come only behind a handshake; a server's absence is ECONNREFUSED.
+            libc::ECONNRESET | libc::EPIPE => return Ok(Progress::Reset),
+            error => return Err(io::Error::from_raw_os_error(error)),
         }
         let peer = match self.name(libc::getpeername) {
             Ok(peer) => peer,
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(None),
+            // A reset since then is told by the next event.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                return Ok(Progress::Connecting)
+            }
             Err(error) => return Err(error),
         };
         // A port of the range that connections are made from may be its own peer.
         if self.name(libc::getsockname)? == peer {
             return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
         }
-        Ok(Some(()))
+        Ok(Progress::Connected)
     }
 
     /// FIN behind what was written.
@@ -173,4 +185,45 @@ fn interface_address() -> io::Result<Ipv4Addr> {
         address.cast::<libc::sockaddr_in>().read_unaligned()
     };
     Ok(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+    use std::net::TcpListener;
+
+    /// The socket's end in the server is made and given to `serve` before the socket is looked at.
+    fn connected_to(serve: impl FnOnce(OwnedFd)) -> Socket {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connecting = Socket::connect(Target::Loopback4, port).unwrap();
+        serve(listener.accept().unwrap().0.into());
+        connecting.socket
+    }
+
+    #[test]
+    fn a_server_that_has_accepted_and_reset_is_no_absent_one() {
+        let socket = connected_to(|server| Socket(server).reset());
+        assert!(matches!(socket.progress(), Ok(Progress::Reset)));
+    }
+
+    #[test]
+    fn what_a_server_sent_before_its_reset_is_read() {
+        let socket = connected_to(|server| {
+            sys::write(server.as_raw_fd(), b"last words").unwrap();
+            Socket(server).reset();
+        });
+        assert!(matches!(socket.progress(), Ok(Progress::Reset)));
+        let mut space = [0; 64];
+        let read = |space: &mut [u8]| sys::read(socket.as_raw_fd(), space).unwrap();
+        assert_eq!(read(&mut space), Some(10));
+        assert_eq!(read(&mut space), Some(0));
+    }
+
+    #[test]
+    fn a_server_that_has_accepted_and_closed_is_connected() {
+        let socket = connected_to(drop);
+        assert!(matches!(socket.progress(), Ok(Progress::Connected)));
+    }
 }
