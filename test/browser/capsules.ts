@@ -103,6 +103,16 @@ test(
       "Resume, the menu and Destroy: nothing that is refused",
     );
     await page.keyboard.press("Escape");
+    const items = page.locator(".menu-items");
+    await items.waitFor({ state: "detached" });
+    // Faster than the menu is painted.
+    await page.evaluate(async () => {
+      const opener = document.querySelector<HTMLElement>('[aria-label="More actions"]')!;
+      opener.click();
+      while (document.querySelector(".menu-items") === null) await Promise.resolve();
+      opener.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    });
+    await items.waitFor({ state: "detached" });
     await visitor.presses("Resume this capsule");
     await visitor.sees(".bashrc");
   },
@@ -296,7 +306,10 @@ test("a row has its labels, what it uses, when it was last active, and the reaso
   const { page } = visitor;
   const { json: sample } = await service().expect(200, "GET", capsule.path);
   const failed = { ...sample, id: `cl-${"0".repeat(25)}`, status: "error", error_reason: "its kernel panicked" };
-  await page.route(/\/v1\/capsules(\?.*)?$/, (route) => route.fulfill({ json: [sample, failed] }));
+  await page.route(/\/v1\/capsules(\?.*)?$/, (route) => {
+    const now = new Date().toISOString(); // the capsule may have been made minutes ago
+    return route.fulfill({ json: [{ ...sample, created_at: now, last_active_at: now }, failed] });
+  });
   await visitor.signIn(service().key);
   const row = (id: string) => page.getByRole("row").filter({ hasText: id });
   await row(capsule.id).getByText("from minimal, env=test, owner=me").waitFor();

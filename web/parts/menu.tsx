@@ -1,6 +1,6 @@
 /** A button that shows further buttons below it until one is pressed, the focus leaves them, or Escape. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon, type IconName } from "./icon.tsx";
 
 interface MenuProps {
@@ -18,7 +18,8 @@ export function Menu({ label, children }: MenuProps) {
     opener.current?.focus();
     setOpen(false);
   };
-  useEffect(() => {
+  // With the menu's elements: a key that comes before the painting would be lost.
+  useLayoutEffect(() => {
     if (!isOpen) return;
     const leave = ({ target }: Event) => {
       if (!place.current?.contains(target as Node)) setOpen(false);
