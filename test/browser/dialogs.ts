@@ -163,11 +163,12 @@ test("a second Enter does not close the dialog that shows a new key once", deadl
   await dialog.waitFor();
   assert.equal(await nameOfFocused(page), "Copy the key");
   assert.deepEqual(await looks(page, dialog), []);
-  await page.keyboard.press("Enter");
-  await page
+  const told = page
     .getByText(/^Copied$|the browser does not let this page copy/)
     .first()
-    .waitFor({ state: "attached" });
+    .waitFor({ state: "attached" }); // from now on, since "Copied" is shown for two seconds only
+  await page.keyboard.press("Enter");
+  await told;
   assert.ok(await dialog.isVisible());
   const key = await dialog.locator("code").first().textContent();
   const { json } = await service().expect(200, "GET", "/v1/session", { key: key! });

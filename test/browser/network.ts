@@ -51,8 +51,9 @@ test("a port appears, is opened and copied by a link, made public and private ag
   assert.equal(await page.evaluate(() => document.body.dataset.features), "noopener,noreferrer");
   await opened.close();
 
+  const copied = page.getByRole("button", { name: "Copied" }).waitFor(); // from now on, since it is shown for two seconds only
   await visitor.presses("Copy link to port 8000");
-  await page.getByRole("button", { name: "Copied" }).waitFor();
+  await copied;
   const link = await page.evaluate(() => navigator.clipboard.readText());
   assert.match(link, new RegExp(`^http://8000-${capsule.id}\\.localhost:\\d+/\\?capsule_token=.`));
 
