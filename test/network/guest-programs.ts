@@ -112,7 +112,10 @@ for thread in threads: thread.join()
 print("all ended", flush=True)
 time.sleep(1e6)`;
 
-/** Arguments: host, port, connections, names. Opens and holds so many, while it asks for so many names; prints the outcomes' counts. */
+/**
+ * Arguments: host, port, connections, names. Opens and holds so many, while it asks for so many names, and opens the last one when these
+ * are answered: names of which each is another decision push older ones out. Prints the outcomes' counts.
+ */
 export const flood = `${outcomes}
 import collections
 held = []
@@ -127,8 +130,9 @@ def names(first):
     for index in range(first, int(sys.argv[4]), 8): counts[attempt(lambda: ask_one(index))] += 1
 threads = [threading.Thread(target=names, args=(first,)) for first in range(8)]
 for thread in threads: thread.start()
-for _ in range(int(sys.argv[3])): counts[attempt(open_one)] += 1
+for _ in range(int(sys.argv[3]) - 1): counts[attempt(open_one)] += 1
 for thread in threads: thread.join()
+counts[attempt(open_one)] += 1
 print(json.dumps(counts))`;
 
 /**

@@ -41,15 +41,21 @@ export class JailedRelay implements AsyncDisposable {
 
   async setPolicy(run: number, policy: Partial<RelayPolicy>): Promise<void> {
     const seq = ++this.#seq;
+    const applied = this.#answer((message) => message.kind === "applied" && message.seq === seq);
     this.tell({ kind: "policy", run, seq, policy: policyOf(policy) });
-    await this.#answer((message) => message.kind === "applied" && message.seq === seq);
+    await applied;
   }
 
-  async #answer(isIt: (message: FromRelay) => boolean): Promise<FromRelay> {
-    for (;;) {
-      const [message] = (await once(this.child, "message")) as [FromRelay];
-      if (isIt(message)) return message;
-    }
+  /** One listener for all messages: several that have come together are emitted before a promise goes on. */
+  #answer(isIt: (message: FromRelay) => boolean): Promise<FromRelay> {
+    const { promise, resolve } = Promise.withResolvers<FromRelay>();
+    const take = (message: FromRelay) => {
+      if (!isIt(message)) return;
+      this.child.off("message", take);
+      resolve(message);
+    };
+    this.child.on("message", take);
+    return promise;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -59,6 +59,28 @@ async function connects(guest: NetworkGuest, port: number): Promise<string> {
   return (await guest.sh(script)).split("\n").at(-1)!.replace(/.*: /, "");
 }
 
+/** A gateway without a relay denies what has waited for one so long. */
+const relayMs = 2_000;
+const attemptsMax = 20;
+
+/**
+ * Runs programs while a relay comes, until they print this. They may fail where it came too late, as on a busy machine: then all is
+ * done once more.
+ */
+async function findsRelay(start: () => Transcript[], come: () => Promise<unknown>, printed: RegExp): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    const beganMs = performance.now();
+    const programs = start();
+    await come();
+    const tookMs = performance.now() - beganMs;
+    for (const program of programs) await program.exit();
+    const text = programs.map((each) => each.text("stdout")).join("");
+    if (printed.test(text)) return;
+    const told = programs.map((each) => each.text("stderr")).join("");
+    assert.ok(tookMs > relayMs && attempt < attemptsMax, `after ${tookMs} ms: ${text}${told}`);
+  }
+}
+
 /** The answer to every request: yes. */
 function accept(stream: PeerStream): void {
   if (stream.request.kind === "connect") stream.open();
@@ -96,13 +118,20 @@ print(s.recv(512)[3] & 15)`);
   await asked.exit();
   assert.equal(asked.text("stdout").trim(), "5", "REFUSED");
 
-  // A relay that comes in time finds what waits.
-  const connecting = guest.run("/bin/bash", "-c", "exec 3<>/dev/tcp/203.0.113.9/81 && echo connected");
-  const asking = guest.sh("getent ahostsv4 late.example | head -1");
-  await guest.relay(accept);
-  await connecting.exit();
-  assert.equal(connecting.text("stdout"), "connected\n", connecting.text("stderr"));
-  assert.match(await asking, /^203\.0\.113\.1 /);
+  let next: RelayPeer | undefined;
+  await findsRelay(
+    () => {
+      next?.close();
+      return [
+        guest.run("/bin/bash", "-c", "exec 3<>/dev/tcp/203.0.113.9/81 && echo connected"),
+        guest.run("/bin/bash", "-c", "getent ahostsv4 late.example | head -1"),
+      ];
+    },
+    async () => {
+      next = await guest.relay(accept);
+    },
+    /^connected\n203\.0\.113\.1 /,
+  );
 });
 
 test("after a resume and in each clone old connections are reset, and new ones come about at once", async () => {
@@ -197,22 +226,24 @@ test("all connections of a killed gateway are reset, many and with full buffers 
 test("connections that begin while a killed gateway comes back wait for it", async () => {
   await using guest = await vms.start();
   const relay = await guest.relay(accept);
-  const program = guest.run(
-    "/bin/bash",
-    "-c",
-    `for port in 1 2 3 4; do
-      gateway=$(pgrep -f '^capsule-agent --gateway')
-      kill -KILL $gateway
-      while kill -0 $gateway 2>/dev/null; do :; done
-      exec 3<>/dev/tcp/203.0.113.9/$port && echo connected
-    done`,
-  );
+  const killed = `gateway=$(pgrep -f '^capsule-agent --gateway')
+    kill -KILL $gateway
+    while kill -0 $gateway 2>/dev/null; do :; done
+    exec 3<>/dev/tcp/203.0.113.9/80 && echo connected`;
   for (let death = 1; death <= 4; death++) {
-    await waitFor("the next gateway", () => relay.begun >= death);
-    await relay.hello();
+    let begun = 0;
+    await findsRelay(
+      () => {
+        begun = relay.begun;
+        return [guest.run("/bin/bash", "-c", killed)];
+      },
+      async () => {
+        await waitFor("the next gateway", () => relay.begun > begun);
+        await relay.hello();
+      },
+      /^connected\n$/,
+    );
   }
-  await program.exit();
-  assert.equal(program.text("stdout"), "connected\n".repeat(4), program.text("stderr"));
 });
 
 test("no other user takes the interface while the gateway is away", async () => {

@@ -53,15 +53,15 @@ async function asked(script: string): Promise<string[]> {
 }
 
 test("the C library finds a name, and asks for it in lower case", async () => {
-  const names: string[] = [];
+  const names = new Set<string>(); // the library repeats a question that is not answered in 5 s
   relay.onRequest = (stream) => {
     assert.ok(stream.request.kind === "resolve");
-    names.push(`${stream.request.name} ${stream.request.type}`);
+    names.add(`${stream.request.name} ${stream.request.type}`);
     stream.answer(0, stream.request.type === 1 ? [address(1), address(2)] : []);
   };
   const found = await guest.sh("getent ahosts WWW.Example.com | awk '{print $1}' | sort -u");
   assert.equal(found, "203.0.113.1\n203.0.113.2");
-  assert.deepEqual(names, ["www.example.com 1"], "no IPv6: the guest has no such address");
+  assert.deepEqual([...names], ["www.example.com 1"], "no IPv6: the guest has no such address");
 });
 
 test("any type, any server's address, and what the relay says of it", async () => {

@@ -68,7 +68,7 @@ describe("under public", () => {
     await whole.arrived();
     assert.equal(await overTls(capsule, "a.example", "a.example", `/bytes/${megabytes}`), wanted);
     const { connections, questions } = await whole.arrived();
-    assert.deepEqual([connections, questions], [[`${world.a}:443`], ["A a.example"]]);
+    assert.deepEqual([connections, new Set(questions)], [[`${world.a}:443`], new Set(["A a.example"])]);
   });
 
   testAsRoot("150 connections at once keep every byte both ways, and their half-close", { timeout }, async () => {

@@ -193,7 +193,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await client.expect(204, "DELETE", "/v1/snapshots/tools");
     assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
-    await waitFor("the end of all VMs but one", async () => vmsOf(server).length === 1, { deadlineMs: 10_000 });
+    await waitFor("the end of all VMs but one", async () => vmsOf(server).length === 1);
     assert.deepEqual(await server.log.unexpected(), []);
     client.close();
   });
