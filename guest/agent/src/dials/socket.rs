@@ -202,9 +202,22 @@ mod tests {
         connecting.socket
     }
 
+    /// The kernel may deliver what a closed socket has sent after the close.
+    fn await_reset(socket: &Socket) {
+        let mut poll = libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: one element of that type.
+        let count = unsafe { libc::poll(&mut poll, 1, 60_000) };
+        assert_eq!((count, poll.revents & libc::POLLERR), (1, libc::POLLERR));
+    }
+
     #[test]
     fn a_server_that_has_accepted_and_reset_is_no_absent_one() {
         let socket = connected_to(|server| Socket(server).reset());
+        await_reset(&socket);
         assert!(matches!(socket.progress(), Ok(Progress::Reset)));
     }
 
@@ -214,6 +227,7 @@ mod tests {
             sys::write(server.as_raw_fd(), b"last words").unwrap();
             Socket(server).reset();
         });
+        await_reset(&socket);
         assert!(matches!(socket.progress(), Ok(Progress::Reset)));
         let mut space = [0; 64];
         let read = |space: &mut [u8]| sys::read(socket.as_raw_fd(), space).unwrap();
