@@ -61,7 +61,7 @@ export class LiveGuests {
     this.#restored.delete(live);
     const thawed = withDeadline(wakeMs, `releasing capsule ${live.id}`, live.thaw()); // sent before any command of a client
     thawed.catch(() => {});
-    await dropAside(folder); // not after the thaw, which a guest may delay
+    await dropAside(folder); // without waiting for the answer, which a guest may delay
     try {
       await thawed;
       step("release.thawed");
