@@ -65,15 +65,15 @@ const attemptsMax = 20;
 
 /**
  * Runs programs while a relay comes, until they print this. They may fail where it came too late, as on a busy machine: then all is
- * done once more.
+ * done once more. A failure before that time is one at once.
  */
 async function findsRelay(start: () => Transcript[], come: () => Promise<unknown>, printed: RegExp): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     const beganMs = performance.now();
     const programs = start();
     await come();
-    const tookMs = performance.now() - beganMs;
     for (const program of programs) await program.exit();
+    const tookMs = performance.now() - beganMs;
     const text = programs.map((each) => each.text("stdout")).join("");
     if (printed.test(text)) return;
     const told = programs.map((each) => each.text("stderr")).join("");
