@@ -337,11 +337,11 @@ describe("kills of the daemon", { concurrency: true }, () => {
     test("what bubblewrap has started for a VM, and not let begin before it died, is ended by the next start", async () => {
       const { dataDir } = world().server;
       await world().server.kill("SIGKILL");
-      const name = `guest=gone nonce=${"5".repeat(32)} dir=${join(dataDir, "capsules/gone")}`;
-      await leaveUnbuilt(["sleep", "100000", "-name", name]);
-      assert.equal(unbuiltJails(dataDir).length, 1);
+      const folder = join(dataDir, "capsules/gone");
+      await leaveUnbuilt(["sleep", "100000", "-name", `guest=gone nonce=${"5".repeat(32)} dir=${folder}`]);
+      assert.equal(unbuiltJails(folder).length, 1);
       await world().restart("SIGKILL");
-      assert.deepEqual(unbuiltJails(dataDir), []);
+      assert.deepEqual(unbuiltJails(folder), []);
       await world().assertNoResidue();
     });
   });

@@ -427,7 +427,7 @@ describe("streams", () => {
     ] as const) {
       const ticket = await issued(maker);
       assert.equal(await statusAt(user, path.replace("exec/stream", "pty"), ticket), 401);
-      const altered = ticket.replace(/(?<=\.)./, (first) => (first === "A" ? "B" : "A"));
+      const altered = ticket.replace(/(?<=\.)./, (first: string) => (first === "A" ? "B" : "A"));
       assert.equal(await statusAt(user, path, altered), 401);
       assert.equal(await statusAt(user, path, ticket), 101);
       for (const port of [portA, portB]) assert.equal(await statusAt(port, path, ticket), 401);
