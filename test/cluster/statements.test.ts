@@ -122,6 +122,45 @@ test("one of 16 capsules gets a name, one of 16 requests an Idempotency-Key, and
   assert.deepEqual(repeated, { ok: 16 });
 });
 
+test("the list is by created_at, whatever the order of the decisions, and those of one millisecond by that order", {
+  skip,
+}, async () => {
+  await using database = await clusterDatabase(server);
+  const { sql } = database;
+  const listed = async () => {
+    const rows = await sql.query<{ id: string; seq: number }>(
+      "SELECT id, seq FROM capsules WHERE team_id = 'team-blue' ORDER BY seq DESC",
+      [],
+      about,
+    );
+    for (const { seq } of rows) assert.ok(Number.isSafeInteger(seq));
+    return rows.map(({ id }) => id);
+  };
+  // As a database holds them that an earlier schema has listed.
+  await sql.query("ALTER TABLE capsules DISABLE TRIGGER listed_place", [], about);
+  for (const id of ["cl-old-1", "cl-old-2"]) await sql.call("create_capsule", creating("a", capsuleRow(id)), about);
+  await sql.query("ALTER TABLE capsules ENABLE TRIGGER listed_place", [], about);
+  const now = Date.now();
+  for (const [id, createdAt] of [
+    ["cl-2", now + 2],
+    ["cl-1", now + 1],
+    ["cl-3a", now + 3],
+    ["cl-3b", now + 3],
+    ["cl-0", now],
+  ] as const)
+    await sql.call("create_capsule", creating("a", capsuleRow(id, { createdAt })), about);
+  const inOrder = ["cl-3b", "cl-3a", "cl-2", "cl-1", "cl-0", "cl-old-2", "cl-old-1"];
+  assert.deepEqual(await listed(), inOrder);
+  // A millisecond has room for 1000; the next one of it comes first in the list.
+  await sql.query(
+    "UPDATE capsules SET seq = (SELECT seq FROM capsules WHERE id = 'cl-0') + 999 WHERE id = 'cl-0'",
+    [],
+    about,
+  );
+  await sql.call("create_capsule", creating("a", capsuleRow("cl-late", { createdAt: now })), about);
+  assert.deepEqual(await listed(), ["cl-late", ...inOrder]);
+});
+
 test("a resume is admitted within the quotas, of a capsule that is held, and never by an old answer", {
   skip,
 }, async () => {

@@ -6,6 +6,7 @@ import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { drains } from "./drains.ts";
+import { listedPlaces } from "./listed-places.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { putBack } from "./put-back.ts";
 import { releasedCapsules } from "./released-capsules.ts";
@@ -23,6 +24,7 @@ export const steps: readonly string[] = [
   upkeep,
   putBack,
   drains,
+  listedPlaces,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
