@@ -12,6 +12,7 @@ import type { MessageTurns } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { hasTooManyValues, jsonValuesMax } from "../json-values.ts";
 import { describeError } from "../log.ts";
+import { onCloseFrame } from "./close-frame.ts";
 import { type Message, MessageLine } from "./message-line.ts";
 import { unfinishedBytes } from "./unfinished.ts";
 
@@ -67,6 +68,7 @@ export class Connection {
   readonly #messages: MessageLine;
   readonly #holds = new Set<Hold>();
   #isOpen = true;
+  #isFinishing = false;
   #isResponsive = true;
   #failTimer: NodeJS.Timeout | undefined;
   #onDrained: (() => void) | undefined;
@@ -98,10 +100,11 @@ export class Connection {
       this.weigh();
     });
     socket.on("error", () => {}); // "close" follows
+    onCloseFrame(socket, () => this.#finish());
     socket.on("close", (code) => {
       this.#isGone = true;
       if (code === brokenOff) this.#end();
-      else this.#messages.finish(() => this.#end());
+      else this.#finish();
       this.#releaseGone();
     });
   }
@@ -272,6 +275,13 @@ export class Connection {
     this.#socket.ping(undefined, undefined, (error) => {
       if (error == null) this.#noteWritten();
     });
+  }
+
+  /** The client has closed it in order. */
+  #finish(): void {
+    if (this.#isFinishing) return;
+    this.#isFinishing = true;
+    this.#messages.finish(() => this.#end());
   }
 
   #end(): void {
