@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import type { TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
 import { section, test } from "../conforms.ts";
-import { client } from "../service.ts";
+import { client, shown } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 /** When the capsule last reached `running`. */
@@ -35,15 +35,17 @@ export const autoResume = section(import.meta, "auto_resume", () => {
       for (const { status, text } of answers) assert.equal(status, 200, text);
       assert.notEqual(await startedAt(capsule), before);
     }
-    const { json: log } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}&limit=1000`);
-    const own = log.entries.filter(({ action }: { action: string }) => action === "capsule.resume");
-    assert.deepEqual(
-      own.map(({ key_id, subject }: { key_id: string; subject: string }) => [key_id, subject]),
-      [
-        ["", "auto_resume"],
-        ["", "auto_resume"],
-      ],
-    );
+    await shown(async () => {
+      const { json: log } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}&limit=1000`);
+      const own = log.entries.filter(({ action }: { action: string }) => action === "capsule.resume");
+      assert.deepEqual(
+        own.map(({ key_id, subject }: { key_id: string; subject: string }) => [key_id, subject]),
+        [
+          ["", "auto_resume"],
+          ["", "auto_resume"],
+        ],
+      );
+    });
   });
 
   test("streams, terminals, processes, files and signed URLs go on; the rest stays paused", async () => {

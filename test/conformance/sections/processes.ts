@@ -247,10 +247,10 @@ export const processes = section(import.meta, "processes", () => {
 
     test("a message where none is open, or that cannot be used, is an error, and the process lives on", async () => {
       const without = await start("sleep", ["4051"]);
-      const ended = await start("sh", ["-c", "cat; exec sleep 4051"], { stdin: true });
+      const ended = await start("sh", ["-c", "cat; exec sleep 4052"], { stdin: true });
       await using ender = await attach(ended.tag);
       ender.say({ type: "stdin_end" });
-      await waitFor("its input has ended", () => isAlive("sleep 4051"));
+      await waitFor("its input has ended", () => isAlive("sleep 4052"));
       for (const { tag, pid } of [without, ended]) {
         await using socket = await attach(tag);
         const bad = [{ type: "stdin", data: "x" }, { type: "stdin" }, { type: "stop" }, "nonsense"];
