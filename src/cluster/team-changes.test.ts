@@ -9,7 +9,7 @@ const templateRow = (version: number) => ({ version, mark: "t:base", kind: "temp
 test("of a team one client at a time reads what it has missed, in small pages", async () => {
   const [asked, answers]: [number[], PromiseWithResolvers<object[]>[]] = [[], []];
   const query = async (text: string, values: readonly unknown[]) => {
-    if (text.startsWith("SELECT id, version FROM teams")) return [{ id: "red", version: 20 }];
+    if (text.startsWith("SELECT id, version, version_min")) return [{ id: "red", version: 20, versionMin: 0 }];
     const answer = Promise.withResolvers<object[]>();
     asked.push(values.at(-1) as number);
     answers.push(answer);
@@ -40,7 +40,7 @@ test("of a team one client at a time reads what it has missed, in small pages", 
 function heldQueries(version: () => number) {
   const pages: PromiseWithResolvers<object[]>[] = [];
   const query = async (text: string) => {
-    if (text.startsWith("SELECT id, version FROM teams")) return [{ id: "red", version: version() }];
+    if (text.startsWith("SELECT id, version, version_min")) return [{ id: "red", version: version(), versionMin: 0 }];
     const page = Promise.withResolvers<object[]>();
     pages.push(page);
     return await page.promise;

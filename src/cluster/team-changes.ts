@@ -28,6 +28,8 @@ const what = { what: "follow the changes of a team" };
 
 interface Followed {
   position: Position;
+  /** Versions below it were given before the database was put back, and may name other changes than they did. */
+  versionMin: number;
   streams: number;
   /** Resolves when no client reads what it has missed: one of a team does so at a time. */
   read: Promise<void>;
@@ -75,6 +77,7 @@ export class TeamChanges {
       if (lastId !== undefined) await before;
       let at = lastId === undefined ? undefined : positionOf(lastId);
       if (at !== undefined && compare(at, followed.position) > 0) await this.poll(); // another host has read further
+      if (at !== undefined && at.version < followed.versionMin) at = undefined;
       const missed: Row[] = [];
       while (at !== undefined && compare(at, followed.position) !== 0) {
         const until = followed.position;
@@ -120,8 +123,16 @@ export class TeamChanges {
   }
 
   async #follow(teamId: string): Promise<Followed> {
-    const version = this.#teams.has(teamId) ? 0 : ((await this.#versions([teamId])).get(teamId) ?? 0);
-    const followed = this.#teams.get(teamId) ?? { position: endOf(version), streams: 0, read: Promise.resolve() };
+    const { version, versionMin } = (this.#teams.has(teamId) ? [] : await this.#versions([teamId]))[0] ?? {
+      version: 0,
+      versionMin: 0,
+    };
+    const followed = this.#teams.get(teamId) ?? {
+      position: endOf(version),
+      versionMin,
+      streams: 0,
+      read: Promise.resolve(),
+    };
     this.#teams.set(teamId, followed);
     followed.streams += 1;
     this.#schedule();
@@ -146,12 +157,17 @@ export class TeamChanges {
   /** A team's version is read first: all changes up to it are committed then, and a row that changes later gets a higher one. */
   async #read(): Promise<void> {
     if (this.#teams.size === 0) return;
-    for (const [teamId, version] of await this.#versions([...this.#teams.keys()])) {
-      const followed = this.#teams.get(teamId);
+    for (const { id, version, versionMin } of await this.#versions([...this.#teams.keys()])) {
+      const followed = this.#teams.get(id);
       if (followed === undefined) continue;
-      // A database that was put back has forgotten changes.
-      if (version < followed.position.version) followed.position = endOf(version);
-      else await this.#readTeam(teamId, followed, endOf(version)); // it may have stopped within this version
+      followed.versionMin = versionMin;
+      const isForgotten = version < followed.position.version || followed.position.version < versionMin;
+      if (!isForgotten)
+        await this.#readTeam(id, followed, endOf(version)); // it may have stopped within this version
+      else {
+        followed.position = endOf(version);
+        this.#tell(id, textOf(followed.position), { kind: "reset" });
+      }
     }
   }
 
@@ -160,18 +176,20 @@ export class TeamChanges {
       const page = await this.#page(teamId, followed.position, until, rowsMax);
       if (this.#teams.get(teamId) !== followed) return; // its last stream has ended; a new one may be further
       followed.position = page.length < rowsMax ? until : page.at(-1)!;
-      for (const { id, change } of told(page, followed.position))
-        for (const listener of this.#listeners) listener(teamId, id, change);
+      for (const { id, change } of told(page, followed.position)) this.#tell(teamId, id, change);
     }
   }
 
-  async #versions(teamIds: readonly string[]): Promise<Map<string, number>> {
-    const rows = await this.#options.sql.query<{ id: string; version: number }>(
-      "SELECT id, version FROM teams WHERE id = ANY($1)",
+  #tell(teamId: string, id: string, change: SharedChange): void {
+    for (const listener of this.#listeners) listener(teamId, id, change);
+  }
+
+  async #versions(teamIds: readonly string[]): Promise<{ id: string; version: number; versionMin: number }[]> {
+    return await this.#options.sql.query(
+      `SELECT id, version, version_min AS "versionMin" FROM teams WHERE id = ANY($1)`,
       [teamIds],
       what,
     );
-    return new Map(rows.map(({ id, version }) => [id, version]));
   }
 
   /** Changes behind `after` up to `until`, in their order. */

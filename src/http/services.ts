@@ -41,7 +41,9 @@ export type SharedChange =
   | { kind: "capsule"; view: CapsuleView }
   | { kind: "capsule-removed"; id: string }
   | { kind: "template"; view: TemplateView }
-  | { kind: "template-removed"; name: string };
+  | { kind: "template-removed"; name: string }
+  /** Changes before this one cannot be told. */
+  | { kind: "reset" };
 
 /** A stream that begins behind a change. */
 export interface Opened {

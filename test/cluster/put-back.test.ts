@@ -1,11 +1,13 @@
 /** A database that was put back: it has forgotten what it had committed, and its hosts tell it. */
 
 import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { confirmPlace } from "../../src/cluster/put-back.ts";
 import { columnsOf } from "../../src/cluster/rows.ts";
 import { setLimit } from "../../src/cluster/shared.ts";
 import { keys } from "../api.ts";
+import { EventStream } from "../event-stream.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
@@ -133,6 +135,37 @@ test("what a database that was put back has forgotten is told by the hosts befor
     [0, 0],
   );
   assert.equal((await a.call("GET", "/v1/session", undefined, { "x-api-key": keys.red })).status, 200);
+});
+
+test("streams of events begin anew once a database that was put back is confirmed", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  for (const { app } of [a, b]) await app.listen({ host: "127.0.0.1", port: 0 });
+  const streamOf = ({ app }: FakeHostOfCluster, lastId?: string) =>
+    EventStream.open({ url: `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`, key: keys.red }, lastId);
+  const kept = await created(a);
+  await server.save();
+  await waitFor("a create", () => created(a).catch(() => undefined));
+  await using before = await streamOf(a);
+  const forgotten = (await before.next())!.id;
+  await server.putBack();
+  for (const host of [a, b]) await hasAsserted(host);
+  assert.equal((await confirmPlace(database.sql)).was, "confirmed");
+  for (const host of [a, b]) await until(host, "to go on", () => !host.cluster.membership.isPutBack);
+  // The stream that was open all the time, and one that comes with an id that was given to another change.
+  assert.equal((await a.call("POST", `/v1/capsules/${kept}/pause`)).status, 200);
+  await a.copied();
+  let [told, since] = [(await before.next())!, Number(forgotten)];
+  while (told.data.status !== "paused") {
+    if (told.name === "reset") since = Number(told.id);
+    told = (await before.next())!;
+  }
+  assert.ok(since > Date.now() - 86_400_000, `the last reset has the id ${since}`);
+  await using after = await streamOf(b, forgotten);
+  const first = (await after.next())!;
+  assert.deepEqual([first.name, first.data], ["reset", { reason: "missed" }]);
+  await using resumed = await streamOf(b, String(since));
+  assert.deepEqual([(await resumed.next())?.data.status], ["paused"]);
 });
 
 test("a place is not confirmed before each host that is not gone has told what it holds", { skip }, async () => {

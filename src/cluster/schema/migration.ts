@@ -13,6 +13,7 @@ import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
 import { upkeep } from "./upkeep.ts";
+import { versionMinimum } from "./version-minimum.ts";
 
 export const steps: readonly string[] = [
   `${tables}${capsuleFunctions}${catalogFunctions}`,
@@ -25,6 +26,7 @@ export const steps: readonly string[] = [
   putBack,
   drains,
   listedPlaces,
+  versionMinimum,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

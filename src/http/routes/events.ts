@@ -91,10 +91,16 @@ function eventOf(id: string, change: SharedChange, bodies: CapsuleBodies): Share
       return { id, name: change.kind, data: { id: change.id } };
     case "template-removed":
       return { id, name: change.kind, data: { name: change.name } };
+    case "reset":
+      return resetEvent(id, "missed");
   }
 }
 
 function firstOf({ id, missed }: Opened, lastId: string | undefined, bodies: CapsuleBodies): SharedEvent[] {
   if (missed !== undefined) return missed.map((each) => eventOf(each.id, each.change, bodies));
-  return [{ id, name: "reset", data: { reason: lastId === undefined ? "new" : "missed" } }];
+  return [resetEvent(id, lastId === undefined ? "new" : "missed")];
+}
+
+function resetEvent(id: string, reason: "new" | "missed"): SharedEvent {
+  return { id, name: "reset", data: { reason } };
 }
