@@ -1,7 +1,6 @@
 /** Connections that real capsules open, by their policies: from a PUT to the deaths of relay and server. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
 import net, { type AddressInfo, type Socket } from "node:net";
 import { DatabaseSync } from "node:sqlite";
 import { after, before, describe, test } from "node:test";
@@ -10,6 +9,7 @@ import type { NetworkDecision } from "../../src/wire/network.ts";
 import { Client, type TestCapsule } from "../client.ts";
 import { Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
+import { relayOf } from "./relay-process.ts";
 
 const timeout = 600_000;
 const hostName = "host.capsule.internal";
@@ -162,7 +162,7 @@ describe("outbound connections", () => {
     await using capsule = await client.capsule({ network: opened });
     const lines = await held(capsule);
     await shows(capsule, (count) => count === 1);
-    for (const pid of relaysOf(server.pid!)) process.kill(pid, "SIGKILL");
+    process.kill(await waitFor("there is a relay", () => relayOf(server.pid!)), "SIGKILL"); // its jail ends with it
     assert.equal(await endOf(lines), wasReset);
     await waitFor(
       "the relay is up",
@@ -188,6 +188,7 @@ describe("outbound connections", () => {
       await server.kill(signal);
       await waitFor("the echo has no connection", () => echo.sockets.size === 0);
       await server.start();
+      await server.adopted();
       client.close();
       client = await Client.connect(server.url, server.apiKey);
       const again = client.known(capsule.id);
@@ -221,25 +222,4 @@ function storedCount(dataDir: string, id: string): number {
   database.close();
   const decisions = JSON.parse(String(row?.decisions ?? "[]")) as NetworkDecision[];
   return decisions.reduce((sum, { verdict, count }) => sum + (verdict === "allowed" ? count : 0), 0);
-}
-
-/** The processes of the server's relay, its jail's included. */
-function relaysOf(server: number): number[] {
-  const isBelow = (pid: number): boolean => pid === server || (pid > 1 && isBelow(parentOf(pid)));
-  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
-  const relays = pids.map(Number).filter((pid) => textOf(pid, "cmdline").includes("relay/program.ts") && isBelow(pid));
-  assert.ok(relays.length > 0, "the server has a relay");
-  return relays;
-}
-
-function parentOf(pid: number): number {
-  return Number(/^PPid:\t(\d+)$/m.exec(textOf(pid, "status"))?.[1] ?? 0);
-}
-
-function textOf(pid: number, file: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/${file}`, "utf8");
-  } catch {
-    return ""; // it has just ended
-  }
 }

@@ -66,6 +66,7 @@ export class WholeWorld<I extends LentInternet = Internet> implements AsyncDispo
   async restart(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
     await this.server.kill(signal);
     await this.server.start();
+    await this.server.adopted();
     this.client.close();
     this.client = await Client.connect(this.server.url, this.server.apiKey);
   }

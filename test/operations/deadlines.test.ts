@@ -17,6 +17,7 @@ test("lifetimes, retentions and auto_resume hold over a kill -9 of the server", 
   await client.expect(200, "PATCH", kept!.path, { json: { retention_sec: 1 } });
   await server.kill("SIGKILL");
   await server.start();
+  await server.adopted();
   client = await Client.connect(server.url, server.apiKey);
   const after = made.map(({ id }) => new TestCapsule(client, id));
   await Promise.all([
@@ -28,6 +29,7 @@ test("lifetimes, retentions and auto_resume hold over a kill -9 of the server", 
   await after[3]!.pause();
   await server.kill("SIGKILL");
   await server.start();
+  await server.adopted();
   client = await Client.connect(server.url, server.apiKey);
   assert.equal(await new TestCapsule(client, resumed!.id).sh("echo resumed"), "resumed");
 });

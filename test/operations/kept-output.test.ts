@@ -13,10 +13,12 @@ const successions: Record<string, (server: Server, next: OtherVersion) => Promis
   "two kill -9 of the server": async (server) => {
     await server.kill("SIGKILL");
     await server.start();
+    await server.adopted();
   },
   "an upgrade and a restart": async (server, next) => {
     await server.kill("SIGTERM");
     await server.start({}, next.program);
+    await server.adopted();
   },
 };
 

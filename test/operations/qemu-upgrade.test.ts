@@ -73,6 +73,7 @@ class Fixture implements AsyncDisposable {
     this.client.close();
     await this.server.kill("SIGTERM");
     await this.server.start();
+    await this.server.adopted();
     await this.#connect();
   }
 

@@ -121,6 +121,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await server.kill("SIGTERM");
     await upgradeImages(server.dataDir, release);
     await server.start();
+    await server.adopted();
     assert.ok(!isOfRelease(server), "the server is this version");
 
     const client = await Client.connect(server.url, server.apiKey);

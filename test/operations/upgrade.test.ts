@@ -18,6 +18,7 @@ test("a running capsule keeps its VM under another version of the server", { tim
 
   await server.kill("SIGTERM");
   await server.start({}, next.program);
+  await server.adopted();
 
   client = await Client.connect(server.url, server.apiKey);
   const { json: health } = await client.expect(200, "GET", "/healthz");
