@@ -2,9 +2,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { lastingPort } from "../lasting-port.ts";
 import { waitFor } from "../wait-for.ts";
 import type { KnownClient } from "./known-clients.ts";
 
@@ -123,7 +124,7 @@ export class RunningProxy implements AsyncDisposable {
 
   static async start(kind: KnownProxy, serviceUrl: string, readTimeoutSec: number): Promise<RunningProxy> {
     const folder = mkdtempSync(join(tmpdir(), "capsule-proxy-"));
-    const port = await freePort();
+    const port = Number(await lastingPort());
     const upstreamPort = Number(new URL(serviceUrl).port);
     const example = exampleOf(kind.fence).replaceAll("127.0.0.1:8080", `127.0.0.1:${upstreamPort}`);
     const { files, command } = kind.configure(example, { port, upstreamPort, folder, readTimeoutSec });
@@ -183,13 +184,4 @@ function exampleOf(fence: string): string {
   const found = new RegExp(`^\`\`\`${fence}\\n(.*?)^\`\`\`$`, "ms").exec(readFileSync(operations, "utf8"))?.[1];
   if (found === undefined) throw new Error(`docs/operations/expose.md has no example for ${fence}`);
   return found;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0);
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -19,7 +19,7 @@ use capsule_agent::protocol::*;
 use capsule_agent::record::{Reader, Writer, END_MARK};
 use random::Random;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_RESIDENT_KIB: u64 = 64 * 1024;
 const SEQUENCES_PER_AGENT: usize = 120;
 const LAST_STREAM: u32 = 777;
