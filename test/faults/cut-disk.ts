@@ -36,6 +36,11 @@ export class CutDisk {
     }
   }
 
+  /** Writes everything to the device. */
+  syncAll(): void {
+    execFileSync("sync", ["--file-system", this.path]);
+  }
+
   /** Writes the files below a folder to the device. */
   sync(folder: string): void {
     const entries = readdirSync(folder, { recursive: true, encoding: "utf8" });
