@@ -1,8 +1,9 @@
 /** Real TCP connections on loopback: what a dial tells, bytes, ends and resets in both directions. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, createServer, type Server, Socket } from "node:net";
+import { type AddressInfo, createServer, Socket } from "node:net";
 import { describe, test } from "node:test";
+import { lastingPort } from "../../test/lasting-port.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { rangeOf } from "../network/destinations.ts";
 import { type Receiver, TcpDialler, type Upstream } from "./dialler.ts";
@@ -35,7 +36,7 @@ class Collected implements Receiver {
   }
 }
 
-async function served(serve: (socket: Socket) => void): Promise<AsyncDisposable & { port: number; server: Server }> {
+async function served(serve: (socket: Socket) => void): Promise<AsyncDisposable & { port: number }> {
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.add(socket);
@@ -47,7 +48,7 @@ async function served(serve: (socket: Socket) => void): Promise<AsyncDisposable 
     for (const socket of sockets) socket.destroy();
     server.close();
   };
-  return { server, port: (server.address() as AddressInfo).port, [Symbol.asyncDispose]: dispose };
+  return { port: (server.address() as AddressInfo).port, [Symbol.asyncDispose]: dispose };
 }
 
 async function dialled(port: number): Promise<{ upstream: Upstream; got: Collected }> {
@@ -60,9 +61,7 @@ async function dialled(port: number): Promise<{ upstream: Upstream; got: Collect
 
 describe("a dial", () => {
   test("to a port that is closed is refused", async () => {
-    const { port, server } = await served(() => {});
-    server.close();
-    await once(server, "close");
+    const port = Number(await lastingPort());
     assert.deepEqual(await new TcpDialler().dial([loopback], port, granted()), { failure: "refused" });
   });
 

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { lastingPort } from "../../test/lasting-port.ts";
 import { hasCode } from "./errors.ts";
 import { type Request, Transport } from "./transport.ts";
 
@@ -34,16 +35,19 @@ class Refusing implements AsyncDisposable {
 
   static async answering(...answers: Answer[]): Promise<Refusing> {
     const refusing = new Refusing(answers);
-    refusing.server.listen(0, "127.0.0.1");
-    await once(refusing.server, "listening");
+    await refusing.listen(0);
     return refusing;
   }
 
-  private constructor(answers: Answer[]) {
+  constructor(answers: Answer[]) {
     this.server = createServer((request, response) => {
       const answer = answers[Math.min(this.asked++, answers.length - 1)]!;
       request.resume().once("end", () => answer(response, request));
     });
+  }
+
+  async listen(port: number): Promise<void> {
+    await once(this.server.listen(port, "127.0.0.1"), "listening");
   }
 
   transport(options: object = {}): Transport {
@@ -94,12 +98,11 @@ test("a body that can be sent only once is sent once", async () => {
 });
 
 test("while the service is unreachable, every request is retried", async () => {
-  await using refusing = await Refusing.answering(done);
-  const { port } = refusing.server.address() as AddressInfo;
-  await refusing[Symbol.asyncDispose]();
+  await using refusing = new Refusing([done]);
+  const port = Number(await lastingPort());
   let attempts = 0;
   const comingBack: typeof globalThis.fetch = async (input, init) => {
-    if (++attempts === 2) await once(refusing.server.listen(port, "127.0.0.1"), "listening");
+    if (++attempts === 2) await refusing.listen(port);
     return fetch(input, init);
   };
   const transport = new Transport({ url: `http://127.0.0.1:${port}`, fetch: comingBack });
