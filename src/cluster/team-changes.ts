@@ -123,16 +123,10 @@ export class TeamChanges {
   }
 
   async #follow(teamId: string): Promise<Followed> {
-    const { version, versionMin } = (this.#teams.has(teamId) ? [] : await this.#versions([teamId]))[0] ?? {
-      version: 0,
-      versionMin: 0,
-    };
-    const followed = this.#teams.get(teamId) ?? {
-      position: endOf(version),
-      versionMin,
-      streams: 0,
-      read: Promise.resolve(),
-    };
+    const [row] = this.#teams.has(teamId) ? [] : await this.#versions([teamId]);
+    const { version, versionMin } = row ?? { version: 0, versionMin: 0 };
+    const begun = { position: endOf(version), versionMin, streams: 0, read: Promise.resolve() };
+    const followed = this.#teams.get(teamId) ?? begun;
     this.#teams.set(teamId, followed);
     followed.streams += 1;
     this.#schedule();
