@@ -12,7 +12,7 @@ import type { MessageTurns } from "../access/message-turns.ts";
 import type { Ending, TeamTurns } from "../access/team-turns.ts";
 import { hasTooManyValues, jsonValuesMax } from "../json-values.ts";
 import { describeError } from "../log.ts";
-import { onCloseFrame } from "./close-frame.ts";
+import { onCloseAnswered } from "./close-frame.ts";
 import { type Message, MessageLine } from "./message-line.ts";
 import { unfinishedBytes } from "./unfinished.ts";
 
@@ -100,7 +100,7 @@ export class Connection {
       this.weigh();
     });
     socket.on("error", () => {}); // "close" follows
-    onCloseFrame(socket, () => this.#finish());
+    onCloseAnswered(socket, () => this.#finish());
     socket.on("close", (code) => {
       this.#isGone = true;
       if (code === brokenOff) this.#end();
