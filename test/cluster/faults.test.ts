@@ -114,6 +114,7 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
   async function restart({ server }: Daemon): Promise<void> {
     await server.kill("SIGKILL");
     await server.start();
+    await server.adopted();
   }
 
   const ways = {
