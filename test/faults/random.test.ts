@@ -29,6 +29,8 @@ const longestMs = durationMs + 600_000;
 const longerLife = 1.5;
 /** The refusal of a capture whose guest's connection was made anew meanwhile. */
 const notFrozen = /could not be frozen/;
+/** The refusal of a request to a guest whose agent is slow to answer a new daemon. */
+const notAdopted = /"code":"unavailable","msg":"request failed"/;
 /** Expected statuses when several clients act on the same capsules. */
 const expected = new Set([200, 201, 202, 204, 404, 409]);
 
@@ -41,7 +43,7 @@ const acknowledge = (verb: Verb) => acknowledged.set(verb, acknowledged.get(verb
 const missing = () => wanted.filter((verb) => acknowledged.get(verb) === 0);
 
 before(async () => {
-  world = await World.start({ env: { CAPSULE_WARM_PROCESSES: "2" }, errors: [notFrozen] });
+  world = await World.start({ env: { CAPSULE_WARM_PROCESSES: "2" }, errors: [notFrozen, notAdopted] });
 });
 after(() => world[Symbol.asyncDispose]());
 
@@ -53,7 +55,7 @@ async function ask(method: string, path: string, json?: unknown): Promise<Reply 
     return undefined;
   });
   const isNotFrozen = reply?.status === 502 && notFrozen.test(reply.text);
-  const isNotAdopted = reply?.status === 503 && reply.json.error.code === "unavailable"; // an agent is slow to answer a new daemon
+  const isNotAdopted = reply?.status === 503 && reply.json.error.code === "unavailable";
   if (reply !== undefined && !expected.has(reply.status) && !isNotFrozen && !isNotAdopted) {
     assert.fail(`${method} ${path}: ${reply.status} ${reply.text}\n${world.complaints()}`);
   }
