@@ -34,7 +34,6 @@ export class JailedRelay implements AsyncDisposable {
     const run = ++this.#run;
     const attach: ToRelay = { kind: "attach", run, capsule: `cl-${run}`, team: "team", policy: policyOf(policy) };
     this.child.send(attach, socket);
-    await peer.inStep();
     await peer.settled();
     return { peer, run };
   }

@@ -138,6 +138,7 @@ export class GatewayPeer {
 
   /** The relay has the WELCOME, so no further HELLO of this beginning ends what the peer opens. */
   async settled(): Promise<void> {
+    await this.inStep();
     for (let hellos = 0; hellos !== this.hellos; ) {
       hellos = this.hellos;
       await Promise.race([this.resolve("localhost"), this.inStep(hellos + 1)]);

@@ -78,7 +78,6 @@ export class Relayed implements AsyncDisposable {
     const run = ++this.#run;
     this.#peers.push(peer);
     this.runs.take({ kind: "attach", run, capsule: `cl-${run}`, team, policy: policyOf(policy) }, socket);
-    await peer.inStep();
     await peer.settled();
     return { peer, run };
   }
