@@ -1,22 +1,30 @@
-/** A port for a server that is to come back on it: the kernel gives it to no other program meanwhile. */
+/** A port for a server that is to come back on it: neither the kernel nor another test gives it to a program meanwhile. */
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, type ListenOptions, type Server } from "node:net";
 import { waitFor } from "./wait-for.ts";
 
 const first = 10_000;
 
-/** A free port below those that the kernel gives to programs that ask for any. */
+/** A free port below those that the kernel gives to programs that ask for any. It is this process's until it ends. */
 export async function lastingPort(): Promise<string> {
   const [given = 0] = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8").split("\t").map(Number);
   return waitFor(`a free port from ${first} to ${given}`, async () => {
     const port = first + Math.floor(Math.random() * (given - first));
-    const server = createServer().listen(port, "127.0.0.1");
-    const isFree = await once(server, "listening").then(
-      () => true,
-      () => false,
-    );
-    server.close();
-    return isFree && String(port);
+    // A name that all processes of this network share, and that ends with its process.
+    const claim = await listening({ path: `\0capsule-test-port-${port}` });
+    const server = claim && (await listening({ port, host: "127.0.0.1" }));
+    if (server === undefined) claim?.close();
+    else await new Promise((resolve) => server.close(resolve));
+    return server && String(port);
   });
+}
+
+/** undefined: another one listens there. */
+async function listening(at: ListenOptions): Promise<Server | undefined> {
+  const server = createServer().unref().listen(at);
+  return await once(server, "listening").then(
+    () => server,
+    () => undefined,
+  );
 }
