@@ -28,6 +28,8 @@ export interface ClusteredOptions {
   health: Services["health"];
   /** How long keys are accepted that could not be compared with the database's, in milliseconds. */
   keysStaleMs: number;
+  /** Undefined: the cluster has no bucket. */
+  bucket?: { isUp: boolean } | undefined;
 }
 
 /** The files of capsules that leave this host, or come to it. */
@@ -64,7 +66,11 @@ export async function startCluster(cluster: Cluster, service: Service, { folders
   });
 }
 
-export function clusteredServices({ service, cluster, health, keysStaleMs }: ClusteredOptions): Services {
+const bucketAway =
+  "the cluster's bucket is away: paused capsules stay on their hosts, and none is brought back from it";
+
+export function clusteredServices({ service, cluster, health, keysStaleMs, bucket }: ClusteredOptions): Services {
+  const warnings = () => (bucket?.isUp === false ? [bucketAway] : []);
   return {
     teams: teamsOf(service, cluster, keysStaleMs),
     unheardKeys: cluster.newKeys,
@@ -72,7 +78,7 @@ export function clusteredServices({ service, cluster, health, keysStaleMs }: Clu
     templates: templatesService(service, cluster),
     audit: auditOf(service, cluster),
     idempotency: idempotencyOf(service, cluster),
-    health: { ...health, ...methodsOf(health), away: () => cluster.reasons() },
+    health: { ...health, ...methodsOf(health), away: () => cluster.reasons(), warnings },
     sharedEvents: cluster.changes,
     released: cluster.released,
   };

@@ -120,7 +120,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     report: () => ({ ...cluster.report(), forwarded: forwarder.counts, bucket: bucketReport(sealed, holding, clock) }),
     limits: limits.limits,
     servicesOf: (service, { health }) =>
-      clusteredServices({ service, cluster, health, keysStaleMs: config.keysStaleSec * 1_000 }),
+      clusteredServices({ service, cluster, health, bucket: sealed?.bucket, keysStaleMs: config.keysStaleSec * 1_000 }),
     async start(service, { shared: folders, moved, fetches }) {
       artifacts?.begin({ folders, hold: (storage) => service.promised.folder(storage) });
       const files = sealed && artifacts && new FetchedFiles({ bucket: sealed, artifacts, moved, fetches });

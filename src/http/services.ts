@@ -112,6 +112,8 @@ export interface Services {
     reasons(): Promise<string[]>;
     /** Why none can be made by this host, which is no reason to take it out of service: its capsules run on. */
     away?(): string[];
+    /** Parts that are away, without which capsules can be made. */
+    warnings?(): string[];
   };
   /** undefined: there are no other hosts. */
   sharedEvents?: SharedEvents;

@@ -7,7 +7,10 @@ const count = Type.Integer({ minimum: 0 });
 const readiness = {
   ready: Type.Boolean({ description: "Whether this machine can make a capsule; false is sent as 503." }),
   creates: Type.Boolean({ description: "Whether a create is admitted now; false where ready is." }),
-  reasons: Type.Array(Type.String(), { description: "Why it can make no capsule: disk, memory, QEMU, jail, image." }),
+  reasons: Type.Array(Type.String(), {
+    description:
+      "Why it can make no capsule: disk, memory, QEMU, jail, image, the cluster's database. A cluster's bucket that is away stands here too, and creates go on.",
+  }),
 };
 
 export const ServiceState = Type.Object(

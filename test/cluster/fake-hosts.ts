@@ -159,7 +159,13 @@ export async function hostOfCluster(
   part.releases = releasesOf(part, { service, database, sql, clock }, options.uploads);
   await service.recover();
   part.recovered();
-  const services = clusteredServices({ service, cluster: part, health: service.health, keysStaleMs: 900_000 });
+  const services = clusteredServices({
+    service,
+    cluster: part,
+    health: service.health,
+    keysStaleMs: 900_000,
+    bucket: options.bucket?.sealed.bucket,
+  });
   const limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...options.limits };
   const peer = peerPort(part, service, Buffer.alloc(32, 5), silent, {
     ...{ beginMs: options.beginMs ?? busyMs, rowMs: busyMs, arrivalMs: busyMs },

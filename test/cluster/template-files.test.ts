@@ -132,6 +132,25 @@ describe("a template of a cluster with a bucket", { skip }, () => {
     assert.equal((await cluster.named()).length, 1);
   });
 
+  test("a bucket that refuses everything is a reason alone: the host is ready and makes capsules", async () => {
+    await using cluster = await hosts("a");
+    const { link } = cluster;
+    const [{ host: a }] = cluster.all as [(typeof cluster.all)[0]];
+    const health = async () => {
+      const { status, json } = await a.call("GET", "/healthz");
+      return [status, json.ready, json.creates, json.reasons.map((each: string) => each.split(":")[0])];
+    };
+    assert.deepEqual(await health(), [200, true, true, []]);
+    link.rule = () => ({ status: 403 });
+    const capture = { sandbox_id: await created(a), name: "tools" };
+    assert.equal((await a.call("POST", "/v1/snapshots", capture)).status, 503);
+    assert.deepEqual(await health(), [200, true, true, ["the cluster's bucket is away"]]);
+    await created(a);
+    link.rule = () => undefined;
+    assert.equal((await a.call("POST", "/v1/snapshots", capture)).status, 201);
+    assert.deepEqual(await health(), [200, true, true, []]);
+  });
+
   test("a DELETE ends the capture whose files are on their way", async () => {
     await using cluster = await hosts("a");
     const { link } = cluster;

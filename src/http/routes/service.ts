@@ -22,7 +22,9 @@ function registerHealth(app: App, { services: { health }, authentication, isLoca
       const away = health.away?.() ?? [];
       const network = { ...health.network(), port_domain: portDomain };
       const creates = ready && away.length === 0;
-      const body = isKnown ? { ready, creates, reasons: [...reasons, ...away], ...health.state(), network } : { ready };
+      if (!isKnown) return reply.code(ready ? 200 : 503).send({ ready });
+      const told = [...reasons, ...away, ...(health.warnings?.() ?? [])];
+      const body = { ready, creates, reasons: told, ...health.state(), network };
       return reply.code(ready ? 200 : 503).send(body);
     },
   );
