@@ -149,9 +149,12 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   };
 }
 
-function upkeepOf(options: Omit<UpkeepOptions, "onEnded">, { audit }: Pick<Records, "audit">): Upkeep {
+function upkeepOf(
+  options: Omit<UpkeepOptions, "onEnded" | "store">,
+  { audit, store }: Pick<Records, "audit" | "store">,
+): Upkeep {
   const { onDestroyed } = auditOfService(audit);
-  return new Upkeep({ ...options, onEnded: (teamId, id) => onDestroyed(teamId, id, "retention") });
+  return new Upkeep({ ...options, store, onEnded: (teamId, id) => onDestroyed(teamId, id, "retention") });
 }
 
 function bucketReport(

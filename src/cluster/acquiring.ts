@@ -2,6 +2,7 @@
  * Takes capsules that no host holds: PostgreSQL says whose one is by one conditional statement, its files come from this host's cache or
  * from the bucket, and its row is written here. Until then nothing of it runs; a failure gives it back as it was.
  */
+import type { Clock } from "../capsules/clock.ts";
 import type { CapsuleStore } from "../capsules/store.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Need } from "../http/released.ts";
@@ -41,9 +42,10 @@ export interface AcquiringOptions {
   sql: Postgres;
   me: Me;
   store: Pick<CapsuleStore, "get" | "idNamed" | "insert">;
-  holding: Pick<HoldingRows, "hold">;
+  holding: Pick<HoldingRows, "hold" | "released">;
   copies: Pick<Copies, "next" | "hold">;
   decided: Pick<DecidedByDatabase, "admitted">;
+  clock: Pick<Clock, "now">;
   log: Log;
   step?: ClusterStep | undefined;
   /** The fate of the capsule is not known: it is settled when the database answers. */
@@ -122,10 +124,12 @@ export class Acquiring {
 
   /** A capsule of this host in PostgreSQL whose row is not here goes back as its checkpoint has it. Rejects with "unavailable". */
   async giveBack(id: string, row: Record<string, unknown>): Promise<void> {
-    const { sql, me } = this.#options;
+    const { sql, me, holding, clock } = this.#options;
+    const epoch = Number(row.epoch);
     // Where this host was counted as lost meanwhile, the row says so.
-    const saved = { ...row, status: "paused", error_reason: null };
-    await sql.call("release_capsule", [id, row.epoch, me.name, jsonOf(saved)], { what: `give capsule ${id} back` });
+    const columns = jsonOf({ ...row, status: "paused", error_reason: null });
+    await sql.call("release_capsule", [id, epoch, me.name, columns], { what: `give capsule ${id} back` });
+    holding.released.note({ id, epoch, columns }, clock.now());
   }
 
   #begin(id: string, need: Need, onBegin: () => void): Promise<boolean> {

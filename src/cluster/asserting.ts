@@ -1,12 +1,13 @@
 /**
- * This host tells a database that was put back what it may have forgotten: capsules that were destroyed here, those that are held here, and
- * templates that were made here. Nothing is stopped, and nothing is taken from the database meanwhile
- * (docs/adr/0054-let-hosts-tell-a-database-that-was-put-back.md).
+ * This host tells a database that was put back what it may have forgotten: capsules that were destroyed here, those that are held here or
+ * were released, and templates that were made here. Nothing is stopped, and nothing is taken from the database meanwhile
+ * (docs/adr/0054-let-hosts-tell-a-database-that-was-put-back.md, docs/adr/0125-tell-what-was-released.md).
  */
 import type { Clock } from "../capsules/clock.ts";
 import type { CapsuleStore } from "../capsules/store.ts";
 import type { CatalogRows } from "../db/catalog-rows.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
+import type { ReleasedRow } from "../db/released-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
 import type { Acquiring } from "./acquiring.ts";
@@ -21,10 +22,10 @@ import { columnsOf, jsonOf } from "./rows.ts";
 export interface AssertingOptions {
   sql: Postgres;
   me: Me;
-  store: Pick<CapsuleStore, "all" | "destroyedSince">;
+  store: Pick<CapsuleStore, "all" | "get" | "destroyedSince">;
   rows: {
     catalog: Pick<CatalogRows, "teams">;
-    holding: Pick<HoldingRows, "epoch" | "releasing">;
+    holding: Pick<HoldingRows, "epoch" | "releasing" | "allReleasing" | "released">;
     templates: TemplateRows;
   };
   cluster: {
@@ -40,7 +41,7 @@ export interface AssertingOptions {
 const againMs = 10_000;
 /** A database forgets no more: its replica is not older, nor is a dump that is put back without a thought. */
 const destroyedMs = 86_400_000;
-const rowsMax = 200;
+const [rowsMax, textMaxBytes] = [200, 1 << 20];
 const what = { what: "tell a database that was put back what this host holds" };
 
 export class Asserting {
@@ -84,7 +85,7 @@ export class Asserting {
       after = ids.at(-1)!;
     }
     await this.#inParts("assert_templates", rows.templates.all(), (row) => templateColumns(row));
-    // A capsule with an unanswered release is held by this host or by none, as the database says.
+    // A capsule with an unanswered release is told of below.
     const held = store.all().filter(({ id, intent }) => intent !== "destroy" && rows.holding.releasing(id) === null);
     const odd = await this.#inParts("assert_held", held, (row) => ({
       ...columnsOf(row),
@@ -93,6 +94,29 @@ export class Asserting {
     }));
     for (const id of odd.flatMap((ids) => (ids as string[] | null) ?? []))
       log.error({ capsule: id }, "a capsule is held here, and by a later holder in a database that was put back");
+    for (const id of await this.#tellReleased())
+      log.error(
+        { capsule: id },
+        "a capsule was released here, and not with this epoch in a database that was put back",
+      );
+  }
+
+  /** Behind what is held: a capsule may have begun to leave meanwhile. */
+  async #tellReleased(): Promise<string[]> {
+    const { store, rows, clock } = this.#options;
+    const columns = ({ epoch, columns: text }: ReleasedRow) => ({ ...(JSON.parse(text) as object), epoch });
+    const odd: unknown[] = [];
+    for (let after: ReleasedRow | undefined; ; ) {
+      const page = rows.holding.released.page(clock.now(), after, { rows: rowsMax, textBytes: textMaxBytes });
+      after = page.at(-1);
+      if (after === undefined) break;
+      odd.push(...(await this.#inParts("assert_released", page, columns)));
+    }
+    // It is sent again until it has an answer, and the capsule runs only behind an acquire: it counts as released.
+    const releasing = rows.holding.allReleasing().filter(({ id }) => store.get(id)?.intent !== "destroy");
+    const sent = releasing.map(({ id, epoch, releasing: text }) => ({ id, epoch, columns: text }));
+    odd.push(...(await this.#inParts("assert_released", sent, columns)));
+    return odd.flatMap((ids) => (ids as string[] | null) ?? []);
   }
 
   async #inParts<Row>(name: string, all: readonly Row[], columns: (row: Row) => object): Promise<unknown[]> {

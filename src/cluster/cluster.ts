@@ -68,7 +68,7 @@ export class Cluster {
     const onCopied = () => this.changes.soon();
     this.copies = new Copies({ sql, store, holding: rows.holding, host: me, clock, log, onCopied, step: options.step });
     this.leaving = new Leaving({
-      ...{ sql, me, store, holding: rows.holding, copies: this.copies, log, step: options.step },
+      ...{ sql, me, store, holding: rows.holding, copies: this.copies, clock, log, step: options.step },
       onDoubt: (id) => this.#doubt(id),
     });
     this.decided = new DecidedByDatabase({
@@ -78,7 +78,7 @@ export class Cluster {
     });
     this.acquiring = new Acquiring({
       ...{ sql, me, store, log, holding: rows.holding, copies: this.copies, decided: this.decided },
-      ...{ step: options.step, onDoubt: (id) => this.#doubt(id) },
+      ...{ clock, step: options.step, onDoubt: (id) => this.#doubt(id) },
     });
     this.released = new ReleasedByDatabase({ sql, store, membership: this.membership, acquiring: this.acquiring });
     this.locations = new Locations({

@@ -3,6 +3,7 @@
  * PostgreSQL has said so: its row refuses requests, and the same statement is sent until it has an answer. Then the folder is set aside,
  * and the row goes without a tombstone (docs/adr/0119).
  */
+import type { Clock } from "../capsules/clock.ts";
 import type { Decisions } from "../capsules/decisions.ts";
 import type { CapsuleLocks } from "../capsules/locks.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
@@ -27,6 +28,7 @@ export interface LeavingOptions {
   store: Pick<CapsuleStore, "get" | "leaving" | "remove">;
   holding: HoldingRows;
   copies: Pick<Copies, "next">;
+  clock: Pick<Clock, "now">;
   log: Log;
   step?: ClusterStep | undefined;
   /** The capsule is unknown to PostgreSQL: it was destroyed elsewhere, and is ended here. */
@@ -134,7 +136,7 @@ export class Leaving {
   }
 
   async #conclude(id: string): Promise<void> {
-    const { store, holding, step } = this.#options;
+    const { store, holding, clock, step } = this.#options;
     const [row, releasing, epoch] = [store.get(id), holding.releasing(id), holding.epoch(id)];
     if (row === undefined || releasing === null || row.intent === "destroy") {
       store.leaving.delete(id);
@@ -147,11 +149,11 @@ export class Leaving {
       return;
     }
     step?.("released");
-    const { prefix, savedRevision } = askedOf(releasing);
+    const { savedRevision } = askedOf(releasing);
     await this.#service?.folders.setAside(id, { epoch, revision: savedRevision });
     if (store.get(id)?.intent === "destroy") return; // which it was told of elsewhere
-    store.remove(id);
-    holding.forgetUploads([prefix]);
+    holding.released.note({ id, epoch, columns: releasing }, clock.now());
+    store.remove(id); // with sync, and so is what was noted
     await this.#service?.forget(row).catch((error: unknown) => {
       this.#options.log.error({ err: error, capsule: id }, "files that a released capsule has needed stay here");
     });

@@ -3,7 +3,7 @@ import type { Postgres } from "./postgres.ts";
 
 /** One thing that a host has told the database, which had forgotten it. */
 export interface Assertion {
-  /** `team`, `destroyed`, `held` or `template`. */
+  /** `team`, `destroyed`, `held`, `released` or `template`. */
   what: string;
   id: string;
   host: string;

@@ -33,7 +33,7 @@ test("every column of a host's capsules is released, or is the host's alone", ()
     [...Object.values(columns), ...keptNames, ...ownNames].sort(),
   );
   // Beside its row a capsule has metrics, which its next holder begins anew; entries of the audit log, which are the cluster's; its
-  // tombstone; and decisions of its network, which end with its run.
+  // tombstone; decisions of its network, which end with its run; and its releases.
   const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'");
   assert.deepEqual(
     tables
@@ -42,7 +42,7 @@ test("every column of a host's capsules is released, or is the host's alone", ()
       .sort(),
     [
       ...["api_keys", "audit", "audit_horizons", "capsules", "idempotency", "metrics", "network_decisions"],
-      ...["storages", "teams", "templates", "tombstones", "uploads"],
+      ...["released", "storages", "teams", "templates", "tombstones", "uploads"],
     ],
   );
   database.close();

@@ -4,6 +4,7 @@
  */
 import type { Bucket } from "../bucket/bucket.ts";
 import type { Clock } from "../capsules/clock.ts";
+import type { CapsuleStore } from "../capsules/store.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Log } from "../log.ts";
 import { Collector } from "./collector.ts";
@@ -16,6 +17,7 @@ export interface UpkeepOptions {
   bucket: Pick<Bucket, "list" | "delete">;
   holding: Pick<HoldingRows, "uploads" | "forgetUploads" | "allReleasing">;
   folders: ReleasedFolders;
+  store: Pick<CapsuleStore, "noteDestroyed">;
   /** Most bytes of the folders together. */
   cacheBytes: number;
   clock: Pick<Clock, "after">;
@@ -125,12 +127,15 @@ export class Upkeep {
   }
 
   async #end(): Promise<void> {
-    const { sql, onEnded } = this.#options;
+    const { sql, store, onEnded } = this.#options;
     for (let found = rowsMax; found === rowsMax && !this.#stopping.signal.aborted; ) {
       const ended = await sql.call<[id: string, teamId: string][]>("end_released", [rowsMax], {
         what: "destroy released capsules at the end of their retention",
       });
-      for (const [id, teamId] of ended) onEnded(teamId, id);
+      for (const [id, teamId] of ended) {
+        store.noteDestroyed(id); // a database that was put back is told of it
+        onEnded(teamId, id);
+      }
       found = ended.length;
     }
   }

@@ -1,6 +1,7 @@
 /** The columns of capsules that a host of a cluster has beside their rows: epochs, releases that may be under way, and uploads. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
+import { ReleasedRows } from "./released-rows.ts";
 
 /** The columns of a capsule that CapsuleRow lacks, by their names: all that a host which acquires it needs of them. */
 export interface KeptColumns {
@@ -33,6 +34,7 @@ export interface ReleasingRow {
 }
 
 export class HoldingRows {
+  readonly released: ReleasedRows;
   readonly #database: Database;
   readonly #epoch: StatementSync;
   readonly #releasing: StatementSync;
@@ -49,6 +51,7 @@ export class HoldingRows {
 
   constructor(database: Database) {
     this.#database = database;
+    this.released = new ReleasedRows(database);
     this.#epoch = database.prepare("SELECT epoch FROM capsules WHERE id = ?");
     this.#releasing = database.prepare("SELECT releasing FROM capsules WHERE id = ?");
     this.#allReleasing = database.prepare("SELECT id, epoch, releasing FROM capsules WHERE releasing IS NOT NULL");
@@ -68,7 +71,9 @@ export class HoldingRows {
       "SELECT COUNT(*) AS count, MIN(last_updated) AS since FROM capsules WHERE status = 'paused' AND intent IS NULL",
     );
     this.#note = database.prepare("INSERT OR IGNORE INTO uploads (prefix, noted_at) VALUES (?, ?)");
-    this.#uploads = database.prepare("SELECT prefix FROM uploads ORDER BY noted_at, prefix LIMIT ?");
+    this.#uploads =
+      database.prepare(`SELECT prefix FROM uploads u WHERE NOT EXISTS (SELECT 1 FROM released r WHERE r.prefix = u.prefix)
+       ORDER BY noted_at, prefix LIMIT ?`);
     this.#forget = database.prepare("DELETE FROM uploads WHERE prefix = ?");
   }
 
@@ -112,7 +117,7 @@ export class HoldingRows {
     this.#note.run(prefix, atMs);
   }
 
-  /** Oldest first. */
+  /** But for those that a release of the last day names. Oldest first. */
   uploads(most: number): string[] {
     return (this.#uploads.all(most) as { prefix: string }[]).map(({ prefix }) => prefix);
   }

@@ -247,6 +247,24 @@ export const steps = [
     decisions  TEXT NOT NULL
   ) STRICT;
   `,
+  // Releases of the last day, as they were sent: `columns` is the row of PostgreSQL, a JSON object. `ends_at` are the bytes of all up to
+  // a row, that one included.
+  `
+  CREATE TABLE released (
+    id              TEXT NOT NULL,
+    epoch           INTEGER NOT NULL,
+    revision        INTEGER NOT NULL,
+    prefix          TEXT NOT NULL,
+    manifest_sha256 TEXT NOT NULL,
+    columns         TEXT NOT NULL,
+    released_at     INTEGER NOT NULL,
+    ends_at         INTEGER NOT NULL,
+    PRIMARY KEY (id, epoch)
+  ) STRICT;
+  CREATE INDEX released_by_time ON released (released_at);
+  CREATE INDEX released_by_bytes ON released (ends_at);
+  CREATE INDEX released_by_prefix ON released (prefix);
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -184,7 +184,7 @@ export const operatorCommands: Commands = {
     usage: "",
     meaning: "let the hosts go on after the database was put back",
     details:
-      "A promoted replica, or a restored dump, may have forgotten what was committed: nothing is made or destroyed until each host has told what it holds, and this command is run. Prints what the database had forgotten, separated by tabs: team, destroyed, held or template, the id, the host.",
+      "A promoted replica, or a restored dump, may have forgotten what was committed: nothing is made or destroyed until each host has told what it holds, and this command is run. Prints what the database had forgotten, separated by tabs: team, destroyed, held, released or template, the id, the host.",
     options: {},
     words: [0, 0],
     examples: [["capsule admin cluster confirm", "once its hosts are up"]],

@@ -36,6 +36,7 @@ async function upkeepOf(
 ) {
   const sql = await Postgres.open({ url: database.url, ...patient });
   const ended: string[] = [];
+  const noted: string[] = [];
   const logged: string[] = [];
   const holding = new HoldingRows(openDatabase(":memory:"));
   const clock = new FakeClock();
@@ -57,10 +58,11 @@ async function upkeepOf(
         warn: (...line: unknown[]) => logged.push(JSON.stringify(line)),
         error: (...line: unknown[]) => logged.push(JSON.stringify(line)),
       },
+      store: { noteDestroyed: (id) => void noted.push(id) },
       onEnded: (_teamId, id) => ended.push(id),
     });
   return {
-    ...{ sql, ended, logged, holding, clock, bucket, place, make },
+    ...{ sql, ended, noted, logged, holding, clock, bucket, place, make },
     left: () => folders.map(({ name }) => name),
     [Symbol.asyncDispose]: () => sql.close(),
   };
@@ -106,6 +108,7 @@ test("three hosts end each retention of a released capsule once", { skip }, asyn
   await Promise.all([a, b, c].map((each) => each.make().pass()));
   assert.deepEqual([a.logged, b.logged, c.logged], [[], [], []]);
   assert.deepEqual([...a.ended, ...b.ended, ...c.ended].sort(), due);
+  for (const each of [a, b, c]) assert.deepEqual(each.noted, each.ended);
   assert.deepEqual(await rowsOf(database), ["cl-held", "cl-kept", "cl-later"]);
   assert.deepEqual(await column(database, "SELECT id AS value FROM tombstones WHERE version > 0 ORDER BY id"), due);
   assert.deepEqual(

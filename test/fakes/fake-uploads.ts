@@ -9,7 +9,7 @@ interface Files extends Described {
 
 export class FakeUploads implements CheckpointUploads<Files> {
   /** Checkpoints that are there whole, by prefix. */
-  readonly checkpoints = new Map<string, FakeCheckpoint>();
+  readonly checkpoints: Map<string, FakeCheckpoint>;
   /** Ids of the uploads that have begun, in order, and of those under way. */
   readonly begun: string[] = [];
   readonly underWay = new Set<string>();
@@ -19,8 +19,9 @@ export class FakeUploads implements CheckpointUploads<Files> {
   hasHashes = true;
   readonly #machine: FakeHost;
 
-  constructor(machine: FakeHost) {
+  constructor(machine: FakeHost, checkpoints = new Map<string, FakeCheckpoint>()) {
     this.#machine = machine;
+    this.checkpoints = checkpoints;
   }
 
   async describe(id: string): Promise<Files> {

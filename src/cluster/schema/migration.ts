@@ -9,6 +9,7 @@ import { drains } from "./drains.ts";
 import { listedPlaces } from "./listed-places.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { putBack } from "./put-back.ts";
+import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
@@ -27,6 +28,7 @@ export const steps: readonly string[] = [
   drains,
   listedPlaces,
   versionMinimum,
+  putBackReleases,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
