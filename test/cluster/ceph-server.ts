@@ -2,6 +2,7 @@
  * A bucket of the test's own: Ceph's S3 gateway over one monitor and one store that keeps its objects in memory. They listen on a loopback
  * address of their own, so their ports are nobody else's.
  */
+import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomBytes, randomInt, randomUUID } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -56,11 +57,9 @@ export class CephServer {
   /** A new, empty bucket. */
   async newBucket(): Promise<CephBucket> {
     const { accessKeyId, secretAccessKey } = this;
-    const endpoint = `http://${this.host}:${port}`;
     const name = `bucket-${++this.#buckets}`;
-    await new S3mini({ accessKeyId, secretAccessKey, endpoint, region: "us-east-1" }).putObject(name, "");
-    const url = `${endpoint}/${name}`;
-    return { url, accessKeyId, secretAccessKey };
+    await this.#put("", name);
+    return { url: `${this.#endpoint}/${name}`, accessKeyId, secretAccessKey };
   }
 
   /** Ends its processes and removes its files. */
@@ -86,20 +85,55 @@ export class CephServer {
     this.#spawn("ceph-osd", ["-c", conf, "-i", "0"]);
     const keys = [`--access-key=${this.accessKeyId}`, `--secret=${this.secretAccessKey}`];
     const user = ["user", "create", "--uid=capsule", "--display-name=capsule", ...keys];
-    await this.#unlessEnded(run("radosgw-admin", ["-c", conf, ...user]));
+    await this.#made("the gateway's user", () => run("radosgw-admin", ["-c", conf, ...user]), /user: capsule exists/);
     const front = `beast endpoint=${this.host}:${port} tcp_nodelay=1`;
-    this.#spawn("radosgw", ["-c", conf, "-n", "client.admin", "--rgw-frontends", front]);
-    await this.#unlessEnded(
-      waitFor("Ceph's gateway to answer", async () => {
-        return (await fetch(`http://${this.host}:${port}/`).catch(() => undefined))?.ok;
-      }),
+    let gateway: ChildProcess | undefined;
+    await this.#made("the gateway's answer", async () => {
+      if (gateway === undefined || hasEnded(gateway))
+        gateway = this.#spawn("radosgw", ["-c", conf, "-n", "client.admin", "--rgw-frontends", front]);
+      assert.ok((await fetch(this.#endpoint)).ok);
+    });
+    await this.#made("the first bucket", () => this.#put("", "first"));
+    await this.#made("the first object", () => this.#put("/first", "object"));
+  }
+
+  get #endpoint(): string {
+    return `http://${this.host}:${port}`;
+  }
+
+  /** An empty object in the bucket of that path, or a bucket. */
+  async #put(path: string, name: string): Promise<void> {
+    const { accessKeyId, secretAccessKey } = this;
+    const endpoint = `${this.#endpoint}${path}`;
+    await new S3mini({ accessKeyId, secretAccessKey, endpoint, region: "us-east-1" }).putObject(name, "");
+  }
+
+  /**
+   * Tries it until it succeeds, or has succeeded before: the gateway's programs make the pools that they lack, and take the answer to
+   * that for an error, or crash, when the new map of the pools comes late. The next time the pool is there.
+   */
+  async #made(what: string, make: () => Promise<unknown>, isMade = /^$/): Promise<void> {
+    let refusal: unknown;
+    const made = waitFor(
+      () => `${what}: ${refusal}`,
+      async () => {
+        try {
+          await make();
+          return true;
+        } catch (error) {
+          refusal = error;
+          return isMade.test(String(error));
+        }
+      },
     );
+    await this.#unlessEnded(made);
   }
 
   /** They end with this process. */
-  #spawn(program: string, words: string[]): void {
+  #spawn(program: string, words: string[]): ChildProcess {
     const started = spawn("setpriv", ["--pdeathsig", "KILL", program, ...words, "--foreground"], { stdio: "ignore" });
     this.#processes.push(started);
+    return started;
   }
 
   /** Throws when a process has ended in place of what is waited for. */
@@ -115,8 +149,12 @@ export class CephServer {
   }
 }
 
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
 async function killed(each: ChildProcess): Promise<void> {
-  if (each.exitCode !== null || each.signalCode !== null) return;
+  if (hasEnded(each)) return;
   const { promise, resolve } = Promise.withResolvers<void>();
   each.once("exit", () => resolve());
   each.kill("SIGKILL");
