@@ -18,7 +18,7 @@ const ofHost = ["/healthz", "/metrics"];
 
 /**
  * `other`: requests come to the second host, which has room for no capsule, and the first one makes and holds them all. `round`: each
- * request comes to the next host.
+ * request comes to the next host. A request whose answer is about one host always comes to the first one.
  */
 export async function hostsAsOne(form: string): Promise<HostsAsOne> {
   if (form !== "other" && form !== "round") throw new Error(`CAPSULE_TEST_CLUSTER is other or round, not ${form}`);
@@ -31,8 +31,8 @@ export async function hostsAsOne(form: string): Promise<HostsAsOne> {
   const next = () => hostNames[turn++ % hostNames.length]!;
   const entry: Entry = {
     urlFor: (request) => {
-      if (form === "round") return urlOf(next());
-      return urlOf(request !== undefined && ofHost.includes(request.path) ? holder : other);
+      if (request !== undefined && ofHost.includes(request.path)) return urlOf(holder);
+      return urlOf(form === "round" ? next() : other);
     },
   };
   return {
