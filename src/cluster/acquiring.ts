@@ -23,9 +23,14 @@ export interface ReleasedFiles {
    * run it, "no_space", and "unavailable" where too many others are fetched; nothing has begun then.
    */
   admit(released: Released): Promise<Disposable>;
-  /** The folder of the capsule is here, whole and durable. Rejects with "unavailable", "no_space" or "agent_error"; then it is not here. */
+  /**
+   * The folder of the capsule is here, whole and durable, and waits for its row. Rejects with "unavailable", "no_space" or "agent_error"; then
+   * it is not here.
+   */
   bring(acquired: Released): Promise<void>;
-  /** Takes back what `bring` did. */
+  /** The row is committed: the folder is in its place when this returns. Throws where it is not. A start does it for a row that lacks it. */
+  take(acquired: Released): void;
+  /** Takes back what `bring` did; the capsule has no row. */
   putBack(acquired: Released): Promise<void>;
 }
 
@@ -35,13 +40,14 @@ const noFiles: ReleasedFiles = {
     throw new CapsuleError("unavailable", "this host has no bucket, in which the capsule's files are");
   },
   bring: async () => {},
+  take() {},
   putBack: async () => {},
 };
 
 export interface AcquiringOptions {
   sql: Postgres;
   me: Me;
-  store: Pick<CapsuleStore, "get" | "idNamed" | "insert">;
+  store: Pick<CapsuleStore, "get" | "idNamed" | "insert" | "remove">;
   holding: Pick<HoldingRows, "hold" | "released">;
   copies: Pick<Copies, "next" | "hold">;
   decided: Pick<DecidedByDatabase, "admitted">;
@@ -213,10 +219,19 @@ export class Acquiring {
     else decided.admitted(id, free);
   }
 
-  #insert({ row, epoch, kept }: Released): void {
-    const { store, holding } = this.#options;
-    if (store.insert(row, () => holding.hold(row.id, epoch, kept))) return;
-    throw new CapsuleError("not_found", `there is no capsule ${row.id}`); // it was destroyed here
+  /** The row before its folder, which a start would take for one of a lost database: no row explains it (docs/adr/0126). */
+  #insert(acquired: Released): void {
+    const { store, holding, step } = this.#options;
+    const { row, epoch, kept } = acquired;
+    if (!store.insert(row, () => holding.hold(row.id, epoch, kept)))
+      throw new CapsuleError("not_found", `there is no capsule ${row.id}`); // it was destroyed here
+    step?.("held");
+    try {
+      this.#files.take(acquired); // in the turn of the commit, so that nothing finds the row without its folder
+    } catch (error) {
+      store.remove(row.id);
+      throw error;
+    }
   }
 
   /** Gives it back; where that is not known, settling does. */

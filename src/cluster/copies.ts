@@ -34,6 +34,7 @@ export type ClusterStep = (
     | "status.copied"
     | "acquired"
     | "fetched"
+    | "held"
     | ReleaseStep,
 ) => void;
 

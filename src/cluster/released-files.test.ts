@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { MemoryObjects } from "../../test/fakes/memory-objects.ts";
@@ -78,9 +78,10 @@ function filesOf(host: MovingHost, bucket: SealedBucket) {
   return { files: new FetchedFiles({ bucket, artifacts, moved: host.moves, fetches }), asked, held, room };
 }
 
-/** Nothing of a fetch is left. */
-function requireNothing({ paths }: MovingHost): void {
-  assert.deepEqual([readdirSync(paths.capsules), readdirSync(paths.work)], [[], []]);
+/** Nothing of a fetch is left but these folders. */
+function requireNothing({ paths }: MovingHost, ...waiting: string[]): void {
+  const [capsules, work] = [paths.capsules, paths.work].map((path) => readdirSync(path));
+  assert.deepEqual([capsules, work, paths.releasedNames()], [[], [], waiting]);
 }
 
 test("a capsule is fetched with what it stands on, and comes back from the folder that was set aside", async (t) => {
@@ -91,6 +92,9 @@ test("a capsule is fetched with what it stands on, and comes back from the folde
     using _admitted = await files.admit(released);
     await files.bring(released);
     assert.deepEqual(held, below);
+    requireNothing(second, `${movedId}.4.${movedRevision}`); // it waits for its row
+    assert.deepEqual(await second.moves.cached(), []);
+    files.take(released);
   }
   assert.deepEqual(held, []);
   assert.deepEqual(asked, [`qemu ${"b".repeat(64)}`, `image minimal/${"a".repeat(64)}`, "base minimal-b"]);
@@ -103,12 +107,17 @@ test("a capsule is fetched with what it stands on, and comes back from the folde
   }
   assert.deepEqual((await second.moves.describe(movedId)).record, (await first.moves.describe(movedId)).record);
   objects.isAway = true;
-  await files.putBack(released);
-  requireNothing(second);
-  using _again = await files.admit(released);
-  await files.bring(released);
-  assert.deepEqual(held, below);
-  assert.ok(existsSync(second.paths.capsule(movedId)));
+  await second.moves.setAside(movedId, { epoch: 3, revision: movedRevision });
+  const later = { ...released, epoch: 9 }; // it was acquired and given back meanwhile
+  for (const isTaken of [false, true]) {
+    using _again = await files.admit(later);
+    await files.bring(later);
+    assert.deepEqual(held, below);
+    requireNothing(second, `${movedId}.9.${movedRevision}`);
+    if (isTaken) files.take(later);
+    else await files.putBack(later);
+  }
+  assert.deepEqual([second.paths.capsuleIds(), second.paths.releasedNames()], [[movedId], []]);
 });
 
 test("a byte that was changed in any object, or an object that is missing, leaves nothing here", async (t) => {

@@ -1,6 +1,6 @@
 /**
  * The files of capsules that this host acquires: the folder that was set aside here, if it is of the very checkpoint, else those in the
- * bucket, with the folders that they stand on. Both are compared with the capsule's row before they are its folder.
+ * bucket, with the folders that they stand on. Both are compared with the capsule's row, and wait beside the capsules for it.
  */
 import { download } from "../bucket/download.ts";
 import { BucketError } from "../bucket/objects.ts";
@@ -15,7 +15,7 @@ import type { Released } from "./released.ts";
 export interface FetchedFilesOptions {
   bucket: SealedBucket;
   artifacts: Pick<Artifacts, "fetch" | "hold">;
-  moved: Pick<MovedFolders, "bringBack" | "setAside" | "finish">;
+  moved: Pick<MovedFolders, "bringBack" | "placeFor" | "take" | "putBack" | "keep" | "finish">;
   fetches: Pick<LocalFetches, "isAside" | "requireMachine" | "layersOf" | "place">;
 }
 
@@ -26,7 +26,7 @@ const [fetchMs, bytesPerMs, fetchMaxMs] = [60_000, 4_195, 840_000];
 
 export class FetchedFiles implements ReleasedFiles {
   readonly #options: FetchedFilesOptions;
-  readonly #places = new Map<string, { work: string; target: string }>();
+  readonly #places = new Map<string, { work: string }>();
   #fetching = 0;
   readonly #waiting: (() => void)[] = [];
 
@@ -38,6 +38,7 @@ export class FetchedFiles implements ReleasedFiles {
     const { artifacts, fetches } = this.#options;
     const { row, checkpoint } = released;
     using stack = new DisposableStack();
+    stack.use(this.#options.moved.keep(row.id));
     // Nothing else keeps these folders until the capsule has a row here.
     for (const { kind, key } of fetches.layersOf(checkpoint, nameOf(released)))
       stack.use(await artifacts.hold(kind as ArtifactKind, key));
@@ -57,13 +58,13 @@ export class FetchedFiles implements ReleasedFiles {
   async bring(acquired: Released): Promise<void> {
     const { moved, fetches } = this.#options;
     const { row, checkpoint } = acquired;
-    if (await moved.bringBack(row.id, asOf(acquired))) return;
+    if (await moved.bringBack(row.id, asOf(acquired), acquired.epoch)) return;
     let place = this.#places.get(row.id);
     using own = new DisposableStack();
     place ??= own.use(await fetches.place(row.id, checkpoint.bytes)); // it was dropped, or is damaged
     const signal = AbortSignal.timeout(Math.min(fetchMs + Math.ceil(checkpoint.bytes / bytesPerMs), fetchMaxMs));
     try {
-      await this.#fetch(acquired, place, signal);
+      await this.#fetch(acquired, { ...place, target: await moved.placeFor(row.id, waitingAs(acquired)) }, signal);
     } catch (error) {
       if (signal.aborted)
         throw new CapsuleError("unavailable", `${nameOf(acquired)} could not be fetched in its time`, { cause: error });
@@ -72,8 +73,12 @@ export class FetchedFiles implements ReleasedFiles {
     }
   }
 
+  take(acquired: Released): void {
+    this.#options.moved.take(acquired.row.id, waitingAs(acquired));
+  }
+
   putBack(acquired: Released): Promise<void> {
-    return this.#options.moved.setAside(acquired.row.id, asOf(acquired));
+    return this.#options.moved.putBack(acquired.row.id, waitingAs(acquired), asOf(acquired));
   }
 
   async #fetch(acquired: Released, place: { work: string; target: string }, signal: AbortSignal): Promise<void> {
@@ -118,6 +123,11 @@ export class FetchedFiles implements ReleasedFiles {
 /** Its folder is set aside by the epoch of its release, which stands in the name of the checkpoint. */
 function asOf({ checkpoint: { prefix, savedRevision: revision } }: Released): ReleasedAs {
   return { epoch: Number(/\/(\d+)\.[^/]*$/.exec(prefix)?.[1] ?? 0), revision };
+}
+
+/** Its folder waits by the epoch that its row gets here. */
+function waitingAs({ epoch, checkpoint: { savedRevision: revision } }: Released): ReleasedAs {
+  return { epoch, revision };
 }
 
 function nameOf({ row }: Released): string {

@@ -55,9 +55,10 @@ export const bucketSteps = [
   "chunk",
   "releasing",
   "released",
-  // a released capsule: it is this host's, and then its files are here
+  // a released capsule: it is this host's; its files are here; its row is committed, and its folder not in its place yet
   "acquired",
   "fetched",
+  "held",
 ] as const;
 
 export type StepName = (typeof steps)[number];

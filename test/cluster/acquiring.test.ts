@@ -20,7 +20,11 @@ interface Host extends FakeHostOfCluster {
   files: FakeFiles;
 }
 
-async function hostsOf(names: readonly string[], limits = {}, options: Pick<HostOptions, "beginMs" | "waits"> = {}) {
+async function hostsOf(
+  names: readonly string[],
+  limits = {},
+  options: Pick<HostOptions, "beginMs" | "waits" | "step"> = {},
+) {
   const database = await clusterDatabase(server, limits);
   await addTeams(database);
   await database.sql.query("DELETE FROM hosts WHERE name <> ALL($1)", [names], about);
@@ -217,6 +221,34 @@ test("a host on which the files do not verify leaves the capsule to another one"
   c.files.isDamaged = false;
   const resumed = await resume();
   assert.deepEqual([resumed.status, resumed.json.host], [200, "c"]);
+});
+
+test("the row of an acquired capsule is committed before its folder is in its place, and goes where that fails", {
+  skip,
+}, async () => {
+  const seen: unknown[] = [];
+  const look = (step: string) => {
+    if (step === "fetched" || step === "held")
+      seen.push([step, a.service.store.get(id)?.status, a.machine.folders.has(id)]);
+  };
+  await using cluster = await hostsOf(["a"], {}, { step: look });
+  const [a] = cluster.hosts as [Host];
+  const id = await released(cluster.bucket, a);
+  a.files.isStuck = true;
+  const failed = await a.call("POST", `/v1/capsules/${id}/resume`);
+  assert.deepEqual([failed.status, failed.json.error.code], [500, "internal_error"]);
+  assert.deepEqual(
+    [await rowOf(a, id), a.service.store.get(id)],
+    [{ host: null, epoch: 2, intent: null, status: "paused" }, undefined],
+  );
+  assert.deepEqual([a.files.waiting.size, a.files.cached.size, a.machine.folders.has(id)], [0, 1, false]);
+  a.files.isStuck = false;
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
+  const once = [
+    ["fetched", undefined, false],
+    ["held", "paused", false],
+  ];
+  assert.deepEqual(seen, [...once, ...once]);
 });
 
 test("a released capsule is destroyed at any host, once", { skip }, async () => {

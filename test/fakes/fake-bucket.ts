@@ -55,6 +55,10 @@ export class FakeFiles implements ReleasedFiles {
   isFull = false;
   /** It has other bytes of what capsules stand on. */
   isDamaged = false;
+  /** Folders that have come and wait for their rows, by id. */
+  readonly waiting = new Map<string, FakeCheckpoint>();
+  /** A folder cannot be renamed. */
+  isStuck = false;
   /** Awaited by each fetch. */
   moment: () => Promise<void> = () => Promise.resolve();
   readonly #bucket: FakeBucket;
@@ -80,21 +84,24 @@ export class FakeFiles implements ReleasedFiles {
       if (saved === undefined || this.#bucket.isChanged || this.isDamaged)
         throw new CapsuleError("agent_error", `the checkpoint of capsule ${row.id} does not verify`);
       this.fetched.push(prefix);
-      this.#put(row.id, saved);
+      this.waiting.set(row.id, saved);
       return;
     }
     this.cached.delete(prefix);
-    this.#put(row.id, cached);
+    this.waiting.set(row.id, cached);
+  }
+
+  take({ row: { id } }: Released): void {
+    const saved = this.waiting.get(id);
+    if (saved === undefined || this.isStuck) throw new Error(`the folder of capsule ${id} cannot be renamed`);
+    this.waiting.delete(id);
+    this.#machine.folders.add(id);
+    this.#machine.checkpoints.set(id, { ...saved });
   }
 
   async putBack({ row, checkpoint: { prefix } }: Released): Promise<void> {
-    const saved = this.#machine.checkpoints.get(row.id);
+    const saved = this.waiting.get(row.id);
     if (saved !== undefined) this.cached.set(prefix, saved);
-    await this.#machine.remove(row.id);
-  }
-
-  #put(id: string, saved: FakeCheckpoint): void {
-    this.#machine.folders.add(id);
-    this.#machine.checkpoints.set(id, { ...saved });
+    this.waiting.delete(row.id);
   }
 }

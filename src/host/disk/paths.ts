@@ -6,7 +6,8 @@
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
- *   released/<id>.<epoch>.<revision>/ a capsule's folder whose checkpoint is in the cluster's bucket too; may go at any time
+ *   released/<id>.<epoch>.<revision>/ a capsule's folder whose checkpoint is in the cluster's bucket too; it may go at any time, unless it
+ *                                    waits for the row of that epoch
  *   lost+found/{capsules,templates}/ folders of theirs that the database does not explain
  *   work/<name>/                     incomplete folders, and those of warm processes; removed at start
  *

@@ -57,12 +57,12 @@ export class LocalFetches {
   }
 
   /** Sets room aside for the files of a capsule. Throws CapsuleError("no_space"). */
-  async place(id: string, bytes: number): Promise<Disposable & { work: string; target: string }> {
+  async place(id: string, bytes: number): Promise<Disposable & { work: string }> {
     const { paths, space } = this.#options;
-    const [work, target] = [paths.scratch(`fetch-${randomUUID()}`), paths.capsule(id)];
+    const work = paths.scratch(`fetch-${randomUUID()}`);
     const written = () => writtenIn(work) + writtenIn(join(work, checkpointName));
     const room = await space.orReclaim(() => space.reserve(bytes, `fetching capsule ${id}`, written));
-    return { work, target, [Symbol.dispose]: () => room[Symbol.dispose]() };
+    return { work, [Symbol.dispose]: () => room[Symbol.dispose]() };
   }
 }
 

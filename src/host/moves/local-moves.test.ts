@@ -105,15 +105,23 @@ test("a folder is set aside and brought back as it was, its disk readable at bot
   assert.doesNotMatch(read(paths.released(aside)), /failed/i);
   await moves.setAside(movedId, released); // the answer of the first call was lost
   assert.deepEqual(paths.releasedNames(), [aside]);
-  assert.equal(await moves.bringBack(movedId, { ...released, epoch: 4 }), false);
-  assert.equal(await moves.bringBack(movedId, { ...released, revision: movedRevision + 1 }), false);
-  assert.equal(await moves.bringBack("cl-2", released), false);
-  assert.equal(await moves.bringBack(movedId, released), true);
-  assert.deepEqual(paths.releasedNames(), []);
+  const [next, waiting] = [{ ...released, epoch: 6 }, `${movedId}.6.${movedRevision}`];
+  assert.equal(await moves.bringBack(movedId, { ...released, epoch: 4 }, 6), false);
+  assert.equal(await moves.bringBack(movedId, { ...released, revision: movedRevision + 1 }, 6), false);
+  assert.equal(await moves.bringBack("cl-2", released, 6), false);
+  assert.equal(await moves.bringBack(movedId, released, 6), true);
+  assert.deepEqual([paths.capsuleIds(), paths.releasedNames()], [[], [waiting]]);
+  await moves.putBack(movedId, next, released);
+  await moves.putBack(movedId, next, released); // nothing waits any longer
+  assert.deepEqual(paths.releasedNames(), [aside]);
+  assert.equal(await moves.bringBack(movedId, released, 6), true);
+  moves.take(movedId, next);
+  assert.deepEqual([paths.capsuleIds(), paths.releasedNames()], [[movedId], []]);
   const manifest = await openCheckpoint(join(paths.capsule(movedId), "checkpoint"));
   requireSameLayer(paths.capsule(movedId), manifest!, "the capsule");
   assert.doesNotMatch(read(paths.capsule(movedId)), /failed/i);
-  assert.equal(await moves.bringBack(movedId, released), false);
+  assert.equal(await moves.bringBack(movedId, released, 6), false);
+  assert.throws(() => moves.take(movedId, next), { code: "ENOENT" });
 });
 
 test("a folder is neither set aside with a VM nor brought back onto another", async (t) => {
@@ -125,7 +133,8 @@ test("a folder is neither set aside with a VM nor brought back onto another", as
   rmSync(join(paths.capsule(movedId), "vm.json"));
   await moves.setAside(movedId, released);
   await pauseOn(host);
-  await assert.rejects(moves.bringBack(movedId, released), /is there already/);
+  await assert.rejects(moves.bringBack(movedId, released, 4), /is there already/);
+  await assert.rejects(moves.placeFor(movedId, { ...released, epoch: 4 }), /is there already/);
   assert.deepEqual([paths.capsuleIds(), paths.releasedNames()], [[movedId], [aside]]);
 });
 
@@ -142,7 +151,7 @@ for (const [what, spoil] of [
     const of = spoil === undefined ? { ...released, revision: 1 } : released;
     await moves.setAside(movedId, of);
     spoil?.(paths.released(aside));
-    assert.equal(await moves.bringBack(movedId, of), false);
+    assert.equal(await moves.bringBack(movedId, of, 4), false);
     assert.deepEqual([paths.capsuleIds(), paths.releasedNames(), readdirSync(paths.work)], [[], [], []]);
   });
 }
@@ -172,10 +181,18 @@ test("folders that were set aside are listed by their last use, keep what they s
     await moves.bytes(),
     cached.reduce((sum, { bytes }) => sum + bytes, 0),
   );
-  assert.equal(await moves.dropOldest(), true);
+  {
+    using _kept = moves.keep("cl-2");
+    using _twice = moves.keep("cl-2");
+    {
+      using _other = moves.keep("cl-2");
+    }
+    assert.equal(await moves.dropOldest(), true);
+    assert.deepEqual(paths.releasedNames().sort(), ["cl-1.3.7", "cl-2.3.7"]);
+  }
   assert.deepEqual(
     (await moves.cached()).map(({ id }) => id),
-    ["cl-3", "cl-1"],
+    ["cl-2", "cl-1"],
   );
   for (const { name } of cached) await moves.drop(name);
   assert.deepEqual([await moves.dropOldest(), await moves.bytes()], [false, 0]);
@@ -199,23 +216,23 @@ test("what a folder stands on is found while the folder changes its place", asyn
   assert.deepEqual([isFirst, paths.capsuleIds()], [false, [movedId]]);
 });
 
-test("a start brings back what a held capsule lacks, of its own epochs only", async (t) => {
+test("a start takes what waits for the row of a held capsule, of its own epoch only", async (t) => {
   const host = await movingHost(t);
   const { paths, moves } = host;
   for (const [id, epoch] of [
-    ["cl-1", 3], // acquired, and not brought back before the end
-    ["cl-2", 2], // of an earlier release than the last one
-    ["cl-3", 3], // its release may be under way
-    ["cl-4", 3], // nobody's here
+    ["cl-1", 4], // acquired, and not taken before the end
+    ["cl-2", 3], // of the release before
+    ["cl-3", 4], // its release may be under way
+    ["cl-4", 4], // nobody's here
   ] as const) {
     await pauseOn(host, { id, memoryBytes: 2 << 20 });
     await moves.setAside(id, { epoch, revision: movedRevision });
   }
   await pauseOn(host, { id: "cl-5", memoryBytes: 2 << 20 });
   const row = (id: string, isReleasing = false) => ({ id, epoch: 4, isReleasing });
-  const held = [row("cl-1"), row("cl-2"), { ...row("cl-3", true), epoch: 3 }, row("cl-5"), row("cl-6")];
+  const held = [row("cl-1"), row("cl-2"), row("cl-3", true), row("cl-5"), row("cl-6")];
   assert.deepEqual(await moves.repair(held), ["cl-1"]);
   assert.deepEqual(paths.capsuleIds().sort(), ["cl-1", "cl-5"]);
-  assert.deepEqual(paths.releasedNames().sort(), ["cl-2.2.7", "cl-3.3.7", "cl-4.3.7"]);
+  assert.deepEqual(paths.releasedNames().sort(), ["cl-2.3.7", "cl-3.4.7", "cl-4.4.7"]);
   assert.deepEqual(await moves.repair(held), []);
 });

@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { mkdir, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
+import { Counts } from "../../counts.ts";
 import { CapsuleError, messageOf } from "../../wire/errors.ts";
 import type { Verifier } from "../checkpoint/verifier.ts";
 import { capsuleName, checkpointName, diskName, vmName } from "../disk/capsule-folder.ts";
@@ -36,6 +37,8 @@ const namePattern = /^(cl-[0-9a-z]+)\.(\d{1,15})\.(\d{1,15})$/;
 
 export class LocalMoves implements MovedFolders {
   readonly #options: LocalMovesOptions;
+  /** Capsules that are on their way here, each as often as it is kept. */
+  readonly #kept = new Counts();
 
   constructor(options: LocalMovesOptions) {
     this.#options = options;
@@ -74,8 +77,7 @@ export class LocalMoves implements MovedFolders {
     if (existsSync(join(folder, vmName))) throw new CapsuleError("internal_error", `capsule ${id} may still have a VM`);
     verifier.forget(join(folder, checkpointName));
     if (existsSync(aside)) await paths.discard(aside);
-    const isNew = (await mkdir(paths.releasedFolder, { recursive: true, mode: 0o700 })) !== undefined;
-    if (isNew) await syncFolder(paths.data);
+    await this.#makeReleased();
     const now = new Date();
     await utimes(folder, now, now);
     paths.move(folder, aside);
@@ -84,21 +86,49 @@ export class LocalMoves implements MovedFolders {
     space.forgetPause(id);
   }
 
-  async bringBack(id: string, of: ReleasedAs): Promise<boolean> {
+  async bringBack(id: string, of: ReleasedAs, epoch: number): Promise<boolean> {
     const { paths } = this.#options;
     const name = nameOf(id, of);
-    const [folder, aside] = [paths.capsule(id), paths.released(name)];
+    const aside = paths.released(name);
     if (!existsSync(aside)) return false;
-    if (existsSync(folder)) throw new CapsuleError("internal_error", `the folder of capsule ${id} is there already`);
+    const waiting = await this.placeFor(id, { ...of, epoch });
     if (!(await this.#isUsable(aside, of))) {
       await this.drop(name);
       return false;
     }
     if (!existsSync(aside)) return false; // dropped meanwhile
-    paths.move(aside, folder);
-    await syncFolder(paths.capsules);
+    paths.move(aside, waiting);
     await syncFolder(paths.releasedFolder);
     return true;
+  }
+
+  async placeFor(id: string, as: ReleasedAs): Promise<string> {
+    const { paths } = this.#options;
+    if (existsSync(paths.capsule(id)))
+      throw new CapsuleError("internal_error", `the folder of capsule ${id} is there already`);
+    await this.#makeReleased();
+    await this.drop(nameOf(id, as));
+    return folderOf(paths, id, as);
+  }
+
+  /** Not synced: after a power cut that has undone it the next start does it again. */
+  take(id: string, as: ReleasedAs): void {
+    const { paths } = this.#options;
+    paths.move(folderOf(paths, id, as), paths.capsule(id));
+  }
+
+  async putBack(id: string, as: ReleasedAs, of: ReleasedAs): Promise<void> {
+    const { paths } = this.#options;
+    const [waiting, aside] = [folderOf(paths, id, as), folderOf(paths, id, of)];
+    if (!existsSync(waiting)) return;
+    await this.drop(nameOf(id, of));
+    paths.move(waiting, aside);
+    await syncFolder(paths.releasedFolder);
+  }
+
+  keep(id: string): Disposable {
+    this.#kept.add(id);
+    return { [Symbol.dispose]: () => this.#kept.subtract(id) };
   }
 
   finish(folder: string, row: FetchedRow): Promise<void> {
@@ -120,7 +150,7 @@ export class LocalMoves implements MovedFolders {
         ({ mtimeMs }) => mtimeMs,
         () => undefined, // it has just gone
       );
-      if (of === undefined || usedMs === undefined) continue;
+      if (of === undefined || usedMs === undefined || this.#kept.of(of.id) > 0) continue;
       found.push({ name, ...of, bytes: await allocatedInAll([path, join(path, checkpointName)]), usedMs });
     }
     return found.sort((a, b) => a.usedMs - b.usedMs).map(({ usedMs: _, ...folder }) => folder);
@@ -151,12 +181,19 @@ export class LocalMoves implements MovedFolders {
     );
     const repaired: string[] = [];
     for (const { id, epoch, isReleasing } of byId.size === 0 ? [] : held) {
-      if (isReleasing || existsSync(paths.capsule(id))) continue;
-      const own = (byId.get(id) ?? []).filter((each) => each.epoch === epoch || each.epoch === epoch - 1);
-      const [newest] = own.sort((a, b) => b.epoch - a.epoch || b.revision - a.revision);
-      if (newest !== undefined && (await this.bringBack(id, newest))) repaired.push(id);
+      const waiting = byId.get(id)?.find((each) => each.epoch === epoch);
+      if (waiting === undefined || isReleasing || existsSync(paths.capsule(id))) continue;
+      this.take(id, waiting);
+      repaired.push(id);
     }
+    if (repaired.length > 0) for (const folder of [paths.capsules, paths.releasedFolder]) await syncFolder(folder);
     return repaired;
+  }
+
+  async #makeReleased(): Promise<void> {
+    const { paths } = this.#options;
+    const isNew = (await mkdir(paths.releasedFolder, { recursive: true, mode: 0o700 })) !== undefined;
+    if (isNew) await syncFolder(paths.data);
   }
 
   /** Whether the folder is what its name says, and what it stands on is here. */

@@ -2,7 +2,11 @@
  * Folders of paused capsules that move between a host and what lies outside of it: what an upload has to take, where the folder
  * stays meanwhile as a copy, and whether one that comes from outside may be used.
  *
- *   capsules/<id> ── setAside ──► released/<id>.<epoch>.<revision> ── bringBack ──► capsules/<id>
+ *   capsules/<id> ── setAside ──► released/<id>.<epoch>.<revision>
+ *                                             │ bringBack, or a fetch
+ *   capsules/<id> ◄──── take ──── released/<id>.<next epoch>.<revision>
+ *
+ * A folder that comes back waits in `released/` until its row is committed (docs/adr/0126).
  *
  * This host's files are the only side that is known here: no bucket and no database.
  */
@@ -102,10 +106,21 @@ export interface MovedFolders {
   /** capsules/<id> → released/<id>.<epoch>.<revision>, durably. Idempotent. No VM may be using it. */
   setAside(id: string, of: ReleasedAs): Promise<void>;
   /**
-   * The folder is back at capsules/<id>, durably. False: that very one is not here, or cannot be used any more. Throws
+   * The folder waits for the row with this epoch, durably. False: that very one is not here, or cannot be used any more. Throws
    * CapsuleError("internal_error") where capsules/<id> is there.
    */
-  bringBack(id: string, of: ReleasedAs): Promise<boolean>;
+  bringBack(id: string, of: ReleasedAs, epoch: number): Promise<boolean>;
+  /** Where a fetched folder is to wait for the row with the epoch of `as`; nothing is there. Throws as `bringBack`. */
+  placeFor(id: string, as: ReleasedAs): Promise<string>;
+  /**
+   * The folder that waits → capsules/<id>, in this turn, once its row is committed: from then on `repair` does it. Throws where it cannot be
+   * renamed.
+   */
+  take(id: string, as: ReleasedAs): void;
+  /** The folder that waits is the one again that was set aside. Nothing where none waits. */
+  putBack(id: string, as: ReleasedAs, of: ReleasedAs): Promise<void>;
+  /** The folders of this capsule are not counted as `cached` until the result is disposed of. */
+  keep(id: string): Disposable;
   /**
    * Checks a folder that was fetched to `work/` against its row: each file, what it stands on, which is here already, and the header
    * of the disk layer. Gives the manifest the row's epoch and the time of the disk layer, durably. Throws CapsuleError("agent_error").
@@ -122,8 +137,8 @@ export interface MovedFolders {
   /** Removes the least recently used one; false when there is none. */
   dropOldest(): Promise<boolean>;
   /**
-   * At the start, with the rows of all held capsules: the folder of a row that is not being released, and that is missing, is brought
-   * back where it was set aside under the row's epoch or the one before. Resolves with the ids.
+   * At the start, with the rows of all held capsules: the missing folder of a row that is not being released is taken where one waits for
+   * the row's epoch. Resolves with the ids.
    */
   repair(held: Iterable<HeldRow>): Promise<string[]>;
 }
