@@ -252,7 +252,8 @@ function recordsOf(config: Config, log: Log, secret: SecretKey): Records {
     ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
   });
   const { capsuleRows, templateRows } = records;
-  if (!capsuleRows.hasAny() && templateRows.all().length === 0) requireNoSaved(config.dataDir, file);
+  if (!capsuleRows.hasAny() && templateRows.all().length === 0)
+    requireNoSaved(config.dataDir, file, (storage) => templateRows.isNoted(storage));
   return records;
 }
 

@@ -19,7 +19,7 @@ function put(path: string): void {
 }
 
 const missing = () => requireDatabase(folder, file);
-const unknown = () => requireNoSaved(folder, file);
+const unknown = () => requireNoSaved(folder, file, (storage) => storage === "t2");
 
 test("an empty data folder needs no database, nor does one with foreign folders only", () => {
   missing();
@@ -45,6 +45,7 @@ test("a checkpoint or template of which the database knows nothing is refused; a
   put("capsules/cl-1/capsule.json");
   put("capsules/cl-2/checkpoint/state");
   put("templates/t1/memory");
+  put("templates/t2/manifest.json"); // noted
   unknown();
   put("capsules/cl-2/checkpoint/manifest.json");
   assert.throws(unknown, { code: "conflict", message: /has 1 capsules and 0 templates, but \S+ has no record of any/ });

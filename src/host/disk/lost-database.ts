@@ -17,14 +17,15 @@ export function requireDatabase(dataDir: string, file: string): void {
 /**
  * Call when the database has no record of any capsule or template, not even of a destroyed one. Throws
  * CapsuleError("conflict") when there are paused capsules or templates. A capsule without a checkpoint may be one that was made
- * ahead of time and has no record yet.
+ * ahead of time and has no record yet. `isNoted`: whether the database has explained a template's files before they came; a start may
+ * find them where a daemon has ended in a fetch.
  */
-export function requireNoSaved(dataDir: string, file: string): void {
+export function requireNoSaved(dataDir: string, file: string, isNoted: (storage: string) => boolean): void {
   const paths = new Paths(dataDir);
   const { capsules, templates } = foldersIn(paths);
   const lostFound = new LostFound(paths);
   const paused = capsules.filter((id) => lostFound.isSaved("capsules", id));
-  const whole = templates.filter((storage) => lostFound.isSaved("templates", storage));
+  const whole = templates.filter((storage) => !isNoted(storage) && lostFound.isSaved("templates", storage));
   refuseIfAny(dataDir, paused.length, whole.length, `${file} has no record of any`);
 }
 
