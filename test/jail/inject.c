@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +47,12 @@ static long long value_of(const char *text, unsigned long long *top) {
 }
 
 /* Waits until the thread has stopped. 0: a filter has ended it, which for a group's first thread no wait tells. */
-static int stops(pid_t thread) {
+static int stops(pid_t thread, int *status) {
   char path[64], stat[1024] = {0};
   snprintf(path, sizeof path, "/proc/%d/stat", thread);
-  for (int status;; usleep(1000)) {
-    pid_t found = waitpid(thread, &status, __WALL | WNOHANG);
-    if (found != 0) return found == thread && WIFSTOPPED(status);
+  for (;; usleep(1000)) {
+    pid_t found = waitpid(thread, status, __WALL | WNOHANG);
+    if (found != 0) return found == thread && WIFSTOPPED(*status);
     int fd = open(path, O_RDONLY);
     char *name_end = fd >= 0 && read(fd, stat, sizeof stat - 1) > 0 ? strrchr(stat, ')') : NULL;
     if (fd >= 0) close(fd);
@@ -59,15 +60,19 @@ static int stops(pid_t thread) {
   }
 }
 
-int main(int argc, char **argv) {
-  if (argc < 3 || argc > 9) return 2;
-  pid_t pid = atoi(argv[1]);
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/mem", pid);
-  if ((memory = open(path, O_RDWR)) < 0) return fail(path);
+/* The signal that a stop is for, which the process has not got yet; 0: the stop is the tracer's own. */
+static long signal_of(int status) {
+  return status >> 16 != 0 || WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
+}
+
+/* One attempt. -1: a signal came before the call, and the process has that now. */
+static int inject(pid_t pid, int argc, char **argv) {
   int status;
   struct user_regs_struct before, call;
-  if (ptrace(PTRACE_ATTACH, pid, NULL, NULL) != 0 || waitpid(pid, &status, __WALL) != pid) return fail("attach");
+  if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) != 0 || ptrace(PTRACE_INTERRUPT, pid, NULL, NULL) != 0 ||
+      waitpid(pid, &status, __WALL) != pid)
+    return fail("attach");
+  if (signal_of(status) != 0) return ptrace(PTRACE_DETACH, pid, NULL, signal_of(status)) == 0 ? -1 : fail("detach");
   if (ptrace(PTRACE_GETREGS, pid, NULL, &before) != 0) return fail("read registers");
   call = before;
   unsigned long long top = (before.rsp - 1024) & ~15ULL; /* past the 128 bytes that a leaf function may use */
@@ -78,13 +83,25 @@ int main(int argc, char **argv) {
   call.rip = instruction(pid);
   if (call.rip == 0 || ptrace(PTRACE_SETREGS, pid, NULL, &call) != 0 || ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) != 0)
     return fail("call");
-  if (!stops(pid)) {
+  if (!stops(pid, &status)) {
     puts("killed");
     return 0;
   }
   if (ptrace(PTRACE_GETREGS, pid, NULL, &call) != 0 || ptrace(PTRACE_SETREGS, pid, NULL, &before) != 0 ||
-      ptrace(PTRACE_DETACH, pid, NULL, NULL) != 0)
+      ptrace(PTRACE_DETACH, pid, NULL, signal_of(status)) != 0)
     return fail("detach");
+  if (status >> 8 != SIGTRAP) return -1;
   printf("%lld\n", (long long)call.rax);
   return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3 || argc > 9) return 2;
+  pid_t pid = atoi(argv[1]);
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/mem", pid);
+  if ((memory = open(path, O_RDWR)) < 0) return fail(path);
+  int result;
+  while ((result = inject(pid, argc, argv)) < 0) usleep(1000);
+  return result;
 }
