@@ -16,7 +16,11 @@ const memoryMb = 1_600;
 const quietTeam = "quiet";
 
 export async function pauseTheGreediest(): Promise<void> {
-  await using world = await World.start({ errors: [/"message":"the host has no memory left for another capsule/] });
+  const errors = [
+    /"message":"the host has no memory left for another capsule/,
+    /"msg":"the host is short of memory, and no capsule can be paused now"/, // until their agents have answered the new server
+  ];
+  await using world = await World.start({ errors });
   lowerOomScore(world.server.pid);
   const key = await world.server.createKey(quietTeam);
   const { id: bystander } = await world.client.as(key).capsule({ memory_mb: 256 });

@@ -38,6 +38,7 @@ test("without QEMU's program or without memory it is 503 with the reason", { tim
   await waitFor("200 with QEMU", async () => (await health(server)).status === 200);
 
   await server.kill("SIGTERM");
+  server.log.expect(/"the host is short of memory, and no capsule can be paused now"/); // which it finds after a second
   await server.start({ CAPSULE_MEMORY_RESERVE_MB: "16777216" });
   const short = await health(server);
   assert.equal(short.status, 503);
