@@ -10,11 +10,13 @@ import type { Cluster } from "./cluster/cluster.ts";
 import { Refusal, retired } from "./cluster/failures.ts";
 import { addKey, revokeKey } from "./cluster/keys.ts";
 import type { AsideFolders } from "./cluster/leaving.ts";
+import type { MovingService } from "./cluster/moves.ts";
 import { findTemplate, keptAnswer, type RemoteTemplate, retireTemplate, templatesOf } from "./cluster/shared.ts";
 import { UnusableHere } from "./cluster/template-files.ts";
 import { RefusedHere } from "./http/forwarding.ts";
 import type { Services } from "./http/services.ts";
 import type { buildService } from "./service.ts";
+import { auditOfService } from "./teams/service-audit.ts";
 import { type DraftKey, type Requester, revokedKeepMs } from "./teams/teams.ts";
 import type { TemplateView } from "./templates/templates.ts";
 import { keysMax } from "./wire/credentials.ts";
@@ -59,11 +61,26 @@ export async function startCluster(cluster: Cluster, service: Service, { folders
     onRetired: (gone) => templates.retire(gone),
     onKeys: () => void teams.checkRevoked(),
     keepReady: (isKept) => host.keepReady(isKept),
+    moving: movingOf(service),
     room: () => ({
       free_mb: Math.floor(host.memory.spareBytes() / 2 ** 20),
       images: host.images().map(({ name }) => name),
     }),
   });
+}
+
+function movingOf({ pauses, capsules, activity, adoptions, audit }: Service): MovingService {
+  const { onResumed } = auditOfService(audit);
+  return {
+    pause: (id, mark) => pauses.toMove(id, mark),
+    async resume({ teamId, id }) {
+      await capsules.resume(teamId, id);
+      onResumed(teamId, id, "drain");
+    },
+    isBusy: (id) => activity.isBusy(id),
+    lastTicks: (id) => activity.lastTicks(id),
+    isAdopting: (id) => adoptions.has(id),
+  };
 }
 
 const bucketAway =

@@ -213,6 +213,7 @@ export function peerPort(
     signInLinks: new SharedLinks(signInKey(secret)),
   });
   cluster.locations.askBy((team, key) => forwarder.questions.ask(team, key));
+  cluster.placeBy((capsule) => forwarder.move(capsule));
   cluster.lost.askBy((host) => links.probe(host));
   let server: PeerServer | undefined;
   return {

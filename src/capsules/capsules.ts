@@ -13,7 +13,7 @@ import { Creations, type CreationsOptions } from "./creations.ts";
 import type { Decisions } from "./decisions.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import type { Envs } from "./envs.ts";
-import { allow } from "./lifecycle.ts";
+import { allow, allowOnTheWay, onTheWay } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { Networks, PortAccess } from "./networks.ts";
@@ -316,7 +316,10 @@ export class Capsules {
   }
 
   #allowed(row: Capsule, action: Action): Capsule {
-    allow(action, row.id, row.status, this.#options.adoptions.has(row.id) ? null : row.intent);
+    const way = this.#options.store.moving.get(row.id);
+    if (way === "away" && action === "resume") throw onTheWay(row.id);
+    const intent = this.#options.adoptions.has(row.id) ? null : row.intent;
+    (way === undefined ? allow : allowOnTheWay)(action, row.id, row.status, intent);
     return row;
   }
 

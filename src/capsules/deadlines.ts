@@ -18,7 +18,7 @@ import type { DeadlineCause } from "./service-pauses.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 
 export interface DeadlinesOptions {
-  store: Pick<CapsuleStore, "get" | "subscribe">;
+  store: Pick<CapsuleStore, "get" | "subscribe" | "moving">;
   rows: Pick<DeadlineRows, "soonest" | "due">;
   idle: Pick<Idle, "passed" | "passedAt" | "pauseFailed">;
   adoptions: Pick<Adoptions, "has">;
@@ -215,14 +215,14 @@ export class Deadlines implements RunPolicy {
   }
 
   /**
-   * Nothing happens while the capsule is being changed or adopted: a deadline waits for its turn. Nor is it destroyed while a decision
+   * Nothing happens while the capsule is being changed, moved or adopted: a deadline waits for its turn. Nor is it destroyed while a decision
    * is awaited, such as that of its resume, which takes the deadline away.
    */
   async #act(id: string): Promise<"later" | undefined> {
     const { store, adoptions, decisions, clock, act } = this.#options;
     const row = store.get(id);
     if (row === undefined) return undefined;
-    if (row.intent !== null || adoptions.has(id)) {
+    if (row.intent !== null || adoptions.has(id) || store.moving.has(id)) {
       this.#later.set(id, clock.ticks() + busyMs);
       return undefined;
     }

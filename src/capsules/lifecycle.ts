@@ -93,6 +93,20 @@ export function allow(action: Action, id: string, status: Status, intent: Intent
   }
 }
 
+/** As `allow`, of a capsule that is moved from one host of a cluster to another: what needs it running is "unavailable" until it runs again. */
+export function allowOnTheWay(action: Action, id: string, status: Status, intent: Intent | null): void {
+  try {
+    allow(action, id, status, intent);
+  } catch (error) {
+    throw error instanceof CapsuleError && error.code === "invalid_state" ? onTheWay(id, error) : error;
+  }
+}
+
+export function onTheWay(id: string, cause?: unknown): CapsuleError {
+  const message = `capsule ${id} is being moved to another host, where it runs on; repeat the request`;
+  return new CapsuleError("unavailable", message, { cause, retryAfterSec: 1 });
+}
+
 /** Statuses in which a capsule has a VM or is being given one. */
 export const live: Status[] = ["starting", "running"];
 

@@ -7,7 +7,7 @@ import type { RunObserver, RunPolicy } from "./run-policy.ts";
 import type { Capsule } from "./store.ts";
 
 /** Why a capsule's run ended; sockets into it are closed with this. */
-export type RunEnd = "paused" | "destroyed" | "stopped" | "rebooted" | "error";
+export type RunEnd = "paused" | "moved" | "destroyed" | "stopped" | "rebooted" | "error";
 
 type Listener = (end: RunEnd) => void;
 

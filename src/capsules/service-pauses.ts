@@ -1,4 +1,4 @@
-/** Changes without a request: at deadlines of capsules, and pauses of large ones when the host is short of memory. */
+/** Changes without a request: at deadlines of capsules, pauses of large ones when the host is short of memory, and pauses for moves. */
 import { serviceOwner } from "../host/host.ts";
 import type { DeadlineAction } from "../wire/capsule.ts";
 import type { Decisions } from "./decisions.ts";
@@ -12,8 +12,8 @@ import type { Transitions } from "./transitions.ts";
 /** Which deadline of a capsule has passed. */
 export type DeadlineCause = "idle" | "lifetime" | "retention";
 
-/** Why the service paused a capsule: a deadline, or the host is short of memory. */
-export type PauseCause = DeadlineCause | "memory";
+/** Why the service paused a capsule: a deadline, the host is short of memory, or is drained. */
+export type PauseCause = DeadlineCause | "memory" | "drain";
 
 export interface ServicePausesOptions {
   store: CapsuleStore;
@@ -75,11 +75,30 @@ export class ServicePauses {
     return "paused";
   }
 
+  /**
+   * The pause of a capsule that is moved to another host: `mark` is called in the transaction that begins it. False: the capsule does not run, or
+   * is being changed already. Rejects when it fails, and the capsule runs on.
+   */
+  async toMove(id: string, mark: () => void): Promise<boolean> {
+    const { store, transitions, onPaused } = this.#options;
+    const row = this.#idleRow(id);
+    if (row === undefined) return false;
+    await transitions.pause(store.setIntent(row, "pause", mark), row.teamId, "moved");
+    onPaused(row.teamId, id, "drain");
+    return true;
+  }
+
+  /** undefined: the capsule does not run, or is being changed already. */
+  #idleRow(id: string): Capsule | undefined {
+    const row = this.#options.store.get(id);
+    return row?.status === "running" && row.intent === null ? row : undefined;
+  }
+
   /** False: the capsule does not run, or is being changed already. */
   async #pause(id: string, cause: PauseCause, owner?: string): Promise<boolean> {
     const { store, transitions, onPaused } = this.#options;
-    const row = store.get(id);
-    if (row === undefined || row.status !== "running" || row.intent !== null) return false;
+    const row = this.#idleRow(id);
+    if (row === undefined) return false;
     await transitions.pause(store.setIntentUnsynced(row, "pause"), owner);
     onPaused(row.teamId, id, cause);
     return true;

@@ -35,6 +35,11 @@ export class CapsuleStore {
    * go.
    */
   readonly leaving = new Set<string>();
+  /**
+   * Paused capsules that hosts of a cluster move. `away`: from this one, and nothing is resumed here. `here`: they have come, or stay, and are
+   * resumed.
+   */
+  readonly moving = new Map<string, "away" | "here">();
   readonly #rows: CapsuleRows;
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
@@ -249,6 +254,7 @@ export class CapsuleStore {
     const row = this.get(id);
     this.#rows.remove(id);
     this.leaving.delete(id);
+    this.moving.delete(id);
     if (row !== undefined) this.#count(row, -1);
     this.#notify(id, undefined);
   }

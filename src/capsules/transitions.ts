@@ -103,9 +103,9 @@ export class Transitions {
   /**
    * running → paused. `row` carries the intent. Resolves when checkpoint and row are durable. The stopped VM is ended after
    * that, with the lock held: the kernel takes milliseconds to free its memory, which would delay the answer. `owner`: whose
-   * turn among the saves it takes.
+   * turn among the saves it takes. `end`: the reason that its sockets are told.
    */
-  pause(row: Capsule, owner = row.teamId): Promise<Capsule> {
+  pause(row: Capsule, owner = row.teamId, end: "paused" | "moved" = "paused"): Promise<Capsule> {
     const { store, locks, runs, step } = this.#options;
     return locks.runExclusiveDetached(row.id, async () => {
       const guest = requireGuest(row.id, this.#options);
@@ -118,7 +118,7 @@ export class Transitions {
         throw error;
       }
       step("paused.committed");
-      runs.end(row.id, guest, "paused");
+      runs.end(row.id, guest, end);
       const rest = this.#endPaused(row.id, guest);
       if (paused !== undefined) return { answer: paused, rest };
       await rest;

@@ -54,6 +54,8 @@ export interface AcquiringOptions {
   clock: Pick<Clock, "now">;
   log: Log;
   step?: ClusterStep | undefined;
+  /** A capsule that is moved has come here; `isAwaited`: a request that waits for it resumes it. */
+  onMoved: (id: string, isAwaited: boolean) => void;
   /** The fate of the capsule is not known: it is settled when the database answers. */
   onDoubt: (id: string) => void;
 }
@@ -198,7 +200,7 @@ export class Acquiring {
 
   /** `value`: the row of PostgreSQL, which names this host by now. */
   async #hold(value: Record<string, unknown>, need: Need): Promise<void> {
-    const { copies, decided, step } = this.#options;
+    const { copies, decided, step, onMoved } = this.#options;
     const id = String(value.id);
     const free = copies.hold(id);
     let brought: Released | undefined;
@@ -217,13 +219,14 @@ export class Acquiring {
     this.counts.acquired++;
     if (need === "held") free();
     else decided.admitted(id, free);
+    if (brought.isMoving) onMoved(id, need === "resume" || need === "wake");
   }
 
   /** The row before its folder, which a start would take for one of a lost database: no row explains it (docs/adr/0126). */
   #insert(acquired: Released): void {
     const { store, holding, step } = this.#options;
-    const { row, epoch, kept } = acquired;
-    if (!store.insert(row, () => holding.hold(row.id, epoch, kept)))
+    const { row, epoch, kept, isMoving } = acquired;
+    if (!store.insert(row, () => holding.hold(row.id, epoch, kept, isMoving)))
       throw new CapsuleError("not_found", `there is no capsule ${row.id}`); // it was destroyed here
     step?.("held");
     try {

@@ -3,6 +3,7 @@
  * becomes of those that are here. Nothing of it is loaded by a host alone.
  */
 import { Acquiring } from "./acquiring.ts";
+import { Arrived } from "./arrived.ts";
 import type { Artifacts } from "./artifacts.ts";
 import { Asserting } from "./asserting.ts";
 import { AuditShipping } from "./audit-shipping.ts";
@@ -16,6 +17,7 @@ import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
 import { LostHosts } from "./lost-hosts.ts";
 import { Membership } from "./membership.ts";
+import { Moves, type MovesOptions } from "./moves.ts";
 import { NewKeys } from "./new-keys.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
@@ -46,12 +48,16 @@ export class Cluster {
   readonly lost: LostHosts;
   readonly leaving: Leaving;
   /** Undefined: the cluster has no bucket. */
-  releases: Pick<Releases, "start" | "stop"> | undefined;
+  releases: Pick<Releases, "start" | "stop" | "hasten" | "failureOf" | "look"> | undefined;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
   #parts:
     | { listing: Listing; catalog: Catalog; settling: Settling; rounds: Rounds; room: ClusterService["room"] }
     | undefined;
+  #moving: { arrived: Arrived; moves: Moves } | undefined;
+  #place: MovesOptions["place"] = async () => {
+    throw new Error("no host can be asked yet");
+  };
   #doubts: string[] = [];
 
   constructor(options: ClusterOptions) {
@@ -79,6 +85,7 @@ export class Cluster {
     this.acquiring = new Acquiring({
       ...{ sql, me, store, log, holding: rows.holding, copies: this.copies, decided: this.decided },
       ...{ clock, step: options.step, onDoubt: (id) => this.#doubt(id) },
+      onMoved: (id, isAwaited) => this.#moving?.arrived.take(id, isAwaited),
     });
     this.released = new ReleasedByDatabase({ sql, store, membership: this.membership, acquiring: this.acquiring });
     this.locations = new Locations({
@@ -152,10 +159,12 @@ export class Cluster {
       freshness: this.#options.freshness ?? { ageMs: () => Number.POSITIVE_INFINITY, note() {} },
       onLimits: (limits) => this.#options.onLimits?.(limits),
     });
-    const draining = new Draining({ sql, membership: this.membership, log, keepReady: service.keepReady });
+    const draining = new Draining({ sql, membership: this.membership, clock, log, keepReady: service.keepReady });
+    this.#moving = this.#movesOf(service);
+    const { moves } = this.#moving;
     const asserting = new Asserting({ sql, me, store, rows, cluster: this, clock, log });
     const rounds = new Rounds({
-      ...{ sql, me, clock, log, auditKeepMs, onHosts, catalog, settling, draining, asserting },
+      ...{ sql, me, clock, log, auditKeepMs, onHosts, catalog, settling, draining, moves, asserting },
       ...{ membership: this.membership, copies: this.copies, leaving: this.leaving, lost: this.lost },
       ...{ newKeys: this.newKeys, audit: this.audit, hasBucket: this.artifacts !== undefined },
     });
@@ -176,6 +185,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.#parts?.catalog.stop();
     this.changes.close();
+    await this.#moving?.moves.stop();
     await this.releases?.stop();
     await this.membership.stop();
     await Promise.all([this.#parts?.rounds.done(), this.acquiring.ended(), this.artifacts?.close()]);
@@ -187,6 +197,31 @@ export class Cluster {
   async settled(): Promise<void> {
     await this.membership.settled();
     await this.#parts?.rounds.done();
+  }
+
+  /** `place`: as MovesOptions. */
+  placeBy(place: MovesOptions["place"]): void {
+    this.#place = place;
+  }
+
+  /** Resolves when no move of a capsule is under way. */
+  async moved(): Promise<void> {
+    await this.#moving?.moves.ended();
+  }
+
+  #movesOf({ moving: service }: ClusterService): { arrived: Arrived; moves: Moves } {
+    const { sql, store, rows, clock, log } = this.#options;
+    const arrived = new Arrived({
+      ...{ store, holding: rows.holding, clock, log },
+      resume: (row) => service.resume(row),
+      onPaused: (id) => this.releases?.look(id),
+    });
+    const moves = new Moves({
+      ...{ sql, membership: this.membership, store, holding: rows.holding, acquiring: this.acquiring },
+      ...{ arrived, service, releases: () => this.releases, clock, log },
+      place: (capsule) => this.#place(capsule),
+    });
+    return { arrived, moves };
   }
 
   get #joined() {

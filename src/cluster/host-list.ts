@@ -67,34 +67,55 @@ export async function declareGone(sql: Postgres, name: string, watchedMs = silen
   return capsules;
 }
 
-/** The host gets no capsules any more. Its state. Throws "not_found", and "conflict" where it was declared gone. */
-export async function drainHost(sql: Postgres, name: string): Promise<string> {
-  return await sql.call<string>("drain_host", [name], { what: "drain a host" });
+const drainMs = 600_000;
+
+/**
+ * The host gets no capsules any more, and begins no move behind the deadline. Its state. Throws "not_found", and "conflict" where it was
+ * declared gone.
+ */
+export async function drainHost(sql: Postgres, name: string, deadlineMs = drainMs): Promise<string> {
+  return await sql.call<string>("begin_drain", [name, deadlineMs], { what: "drain a host" });
 }
 
 export interface HeldCapsule {
   id: string;
   status: string;
+  /** Why it stays, as the host has told in this drain; null: it has not. */
+  stays: string | null;
 }
 
-/** The number of capsules that a host holds, and the first ones by their ids. */
+/** Statuses of capsules that no host moves. */
+const stayingStatuses = ["stopped", "error"];
+
+/**
+ * The number of capsules that a host holds, or is moving, how many of them stay, and the first ones by their ids.
+ */
 export async function heldBy(
   sql: Postgres,
   name: string,
   most: number,
-): Promise<{ count: number; first: HeldCapsule[] }> {
-  const found = await sql.query<HeldCapsule & { count: number }>(
-    "SELECT id, status, COUNT(*) OVER () AS count FROM capsules WHERE host = $1 ORDER BY id LIMIT $2",
-    [name, most],
+): Promise<{ count: number; staying: number; first: HeldCapsule[] }> {
+  const found = await sql.query<HeldCapsule & { count: number; staying: number }>(
+    `SELECT c.id, c.status, s.stays, COUNT(*) OVER () AS count,
+       COUNT(*) FILTER (WHERE s.stays IS NOT NULL OR c.status = ANY($3)) OVER () AS staying
+     FROM hosts h JOIN capsules c ON c.host = h.name OR (c.host IS NULL AND c.moving AND c.last_host = h.name)
+       CROSS JOIN LATERAL (SELECT CASE WHEN c.host = h.name AND c.stays_in = h.drains THEN c.stays END AS stays) s
+     WHERE h.name = $1 ORDER BY c.id LIMIT $2`,
+    [name, most, stayingStatuses],
     { what: "list the capsules of a host" },
   );
-  return { count: found[0]?.count ?? 0, first: found.map(({ id, status }) => ({ id, status })) };
+  const { count = 0, staying = 0 } = found[0] ?? {};
+  return { count, staying, first: found.map(({ id, status, stays }) => ({ id, status, stays })) };
 }
 
 /** The host gets new capsules again. Its state; undefined: the cluster has no such host. */
 export async function resumeHost(sql: Postgres, name: string): Promise<string | undefined> {
   const what = { what: "let a host take capsules" };
-  await sql.query("UPDATE hosts SET state = 'up' WHERE name = $1 AND state IN ('draining', 'drained')", [name], what);
+  await sql.query(
+    "UPDATE hosts SET state = 'up', drain_until = NULL WHERE name = $1 AND state IN ('draining', 'drained')",
+    [name],
+    what,
+  );
   const [found] = await sql.query<{ state: string }>("SELECT state FROM hosts WHERE name = $1", [name], what);
   return found?.state;
 }

@@ -127,7 +127,8 @@ export class Leaving {
     this.#service?.flush();
     const kept = holding.kept(id);
     if (kept === undefined) return false;
-    const columns = releaseColumns({ row, kept, checkpoint: { ...checkpoint, revision } });
+    const isMoving = holding.isMoving(id);
+    const columns = releaseColumns({ row, kept, checkpoint: { ...checkpoint, revision }, isMoving });
     // All of it in one turn: nothing changes between the reading and the mark.
     if (!holding.setReleasing(id, revision, jsonOf({ ...columns, copy: copies.next() }))) return false;
     store.leaving.add(id);

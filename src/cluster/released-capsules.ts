@@ -1,5 +1,5 @@
 /** Requests on capsules that no host holds: what their rows answer, where they are placed, and how they are acquired and destroyed. */
-import { allow } from "../capsules/lifecycle.ts";
+import { allow, allowOnTheWay } from "../capsules/lifecycle.ts";
 import { portAccessOf } from "../capsules/networks.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import { viewOf } from "../capsules/view.ts";
@@ -24,9 +24,9 @@ export function releasedCapsule(row: unknown): ReleasedCapsule {
   return capsuleOf(decodeReleased(row));
 }
 
-function capsuleOf({ row, kept, epoch, lastHost }: Released): ReleasedCapsule {
+function capsuleOf({ row, kept, epoch, lastHost, isMoving }: Released): ReleasedCapsule {
   return {
-    ...{ id: row.id, teamId: row.teamId, epoch, lastHost, row, urlSecret: kept.url_secret },
+    ...{ id: row.id, teamId: row.teamId, epoch, lastHost, row, isMoving, urlSecret: kept.url_secret },
     view: { ...viewOf(row, undefined), host: null },
     portAccess: portAccessOf({ ...row, secret: kept.port_secret }),
   };
@@ -51,13 +51,13 @@ export class ReleasedByDatabase implements ReleasedCapsules {
     this.#options = options;
   }
 
-  needOf({ row }: ReleasedCapsule, action: Action, mayResume: boolean): Need {
+  needOf({ row, isMoving = false }: ReleasedCapsule, action: Action, mayResume: boolean): Need {
     const isWoken = requires[action] === "resumable" && row.autoResume !== 0 && mayResume && row.status === "paused";
     if (isWoken) {
       requireTemplate(row, { action: "resume" });
       return "wake";
     }
-    allow(action, row.id, row.status, row.intent);
+    (isMoving ? allowOnTheWay : allow)(action, row.id, row.status, row.intent);
     if (action !== "resume" && action !== "start") return "held";
     requireTemplate(row, {});
     return "resume";

@@ -37,6 +37,7 @@ async function releasedFor(t: TestContext) {
   const released = {
     row: { id: movedId, storage: null, vcpus: 1, memoryMb: 128, diskMb: 4 } as Capsule,
     ...{ host: null, epoch: 4, lastHost: "a", kept: {} as Released["kept"] },
+    isMoving: false,
     checkpoint: {
       ...{ prefix, manifestSha256: sha256, bytes, at: 1, revision: revision + 1, savedRevision: revision },
       ...{ machine: encodeMachine(machine), qemuBuild: machine.qemuBuild ?? null, format: 2 },

@@ -114,6 +114,7 @@ test("a row with a value that no release writes is refused", () => {
       qemu_build: [5],
       format: [null],
       kept: [null, "x", "[]", "{}"],
+      moving: [1, "true"],
     },
   };
   for (const [name, values] of Object.entries(wrong)) {
@@ -126,7 +127,9 @@ test("a row with a value that no release writes is refused", () => {
   }
   for (const name of Object.keys(written())) {
     const { [name]: _, ...rest } = written();
-    assert.throws(() => decodeReleased(rest), { code: "agent_error" }, name);
+    if (name === "moving")
+      decodeReleased(rest); // of a database that was not brought up to this release yet
+    else assert.throws(() => decodeReleased(rest), { code: "agent_error" }, name);
   }
   for (const name of keptNames) {
     const bad = JSON.stringify({ ...JSON.parse(String(written().kept)), [name]: [] });

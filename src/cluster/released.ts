@@ -37,10 +37,13 @@ export interface Releasable {
   row: CapsuleRow;
   kept: KeptColumns;
   checkpoint: Checkpoint;
+  /** It was running, and is paused for its way to another host; default: no. */
+  isMoving?: boolean;
 }
 
 export interface Released extends Releasable {
   row: Capsule;
+  isMoving: boolean;
   /** Null: no host holds it. */
   host: string | null;
   epoch: number;
@@ -54,12 +57,13 @@ const keptMax = 16 << 20;
 const [machineMax, namesMax] = [1 << 16, 512];
 
 /** The row of release_capsule. */
-export function releaseColumns({ row, kept, checkpoint }: Releasable): Record<string, unknown> {
+export function releaseColumns({ row, kept, checkpoint, isMoving = false }: Releasable): Record<string, unknown> {
   const { prefix, manifestSha256, bytes, at, revision, machine, record, qemuBuild, format } = checkpoint;
   return {
     ...columnsOf(row),
     ...{ checkpoint: prefix, checkpoint_sha256: manifestSha256, checkpoint_bytes: bytes, checkpoint_at: at },
     ...{ checkpoint_revision: revision, machine, record, qemu_build: qemuBuild, format, kept: encodeKept(kept) },
+    moving: isMoving ? true : null,
   };
 }
 
@@ -84,6 +88,7 @@ export function decodeReleased(value: unknown): Released {
       host: of.host as string | null,
       epoch: of.epoch as number,
       lastHost: of.last_host as string | null,
+      isMoving: of.moving === true,
     },
     checkpoint: {
       ...{ prefix: of.checkpoint as string, manifestSha256: of.checkpoint_sha256 as string },
@@ -150,6 +155,7 @@ const checks: Readonly<Record<string, Check>> = {
     format: isCount,
   },
   kept: (value) => typeof value === "string" && value.length <= keptMax,
+  moving: (value) => value === undefined || value === null || typeof value === "boolean",
 };
 
 /** Bytes as base64. */

@@ -7,7 +7,7 @@ import type { Clock } from "../capsules/clock.ts";
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Log } from "../log.ts";
-import { CapsuleError } from "../wire/errors.ts";
+import { CapsuleError, messageOf } from "../wire/errors.ts";
 import { isReleasable, type Leaving } from "./leaving.ts";
 import type { Postgres } from "./postgres.ts";
 
@@ -34,7 +34,7 @@ export interface CheckpointUploads<Files extends Described = Described> {
 }
 
 export interface ReleasesOptions {
-  store: Pick<CapsuleStore, "get" | "all" | "leaving" | "onRow">;
+  store: Pick<CapsuleStore, "get" | "all" | "leaving" | "moving" | "onRow">;
   holding: Pick<HoldingRows, "epoch" | "noteUpload" | "uploads" | "forgetUploads">;
   leaving: Pick<Leaving, "release" | "prefixes">;
   uploads: CheckpointUploads;
@@ -52,6 +52,8 @@ interface Resting {
   sinceTicks: number;
   dueTicks: number;
   failures: number;
+  /** The failure of the last attempt. */
+  why?: string;
 }
 
 interface UnderWay {
@@ -86,13 +88,13 @@ export class Releases {
 
   constructor(options: ReleasesOptions) {
     this.#options = options;
-    options.store.onRow((id) => this.#consider(id));
+    options.store.onRow((id) => this.look(id));
   }
 
   /** Once the service has recovered. */
   start(): void {
     this.#isOpen = true;
-    for (const { id } of this.#options.store.all()) this.#consider(id);
+    for (const { id } of this.#options.store.all()) this.look(id);
     void this.#sweep();
   }
 
@@ -106,6 +108,19 @@ export class Releases {
     return { waiting: this.#resting.size + this.#underWay.size, oldestMs: now - oldest };
   }
 
+  /** A capsule that is moved goes before all others, without a rest; where it was tried and has failed, when its next attempt is due. */
+  hasten(id: string): void {
+    const resting = this.#resting.get(id);
+    if (resting === undefined || resting.failures > 0 || resting.dueTicks === Number.NEGATIVE_INFINITY) return;
+    this.#resting.set(id, { ...resting, dueTicks: Number.NEGATIVE_INFINITY });
+    this.#next();
+  }
+
+  /** Why the last attempt has failed; undefined: it has not, or none has ended. */
+  failureOf(id: string): string | undefined {
+    return this.#resting.get(id)?.why;
+  }
+
   /** Ends all uploads. Resolves when no statement of a release is under way; what was written in the bucket is removed by a later life. */
   async stop(): Promise<void> {
     this.#isOpen = false;
@@ -115,12 +130,14 @@ export class Releases {
     await Promise.all(this.#ends);
   }
 
-  #consider(id: string): void {
+  /** After each change of the capsule's row, and of its way. */
+  look(id: string): void {
     if (!this.#isOpen) return;
     const { store, clock, afterMs } = this.#options;
     const row = store.get(id);
     const underWay = this.#underWay.get(id);
-    const isResting = row !== undefined && isReleasable(row) && !store.leaving.has(id);
+    const isStaying = store.leaving.has(id) || store.moving.get(id) === "here";
+    const isResting = row !== undefined && isReleasable(row) && !isStaying;
     if (underWay !== undefined && (!isResting || underWay.revision !== row.revision))
       underWay.abort.abort(new Error(`capsule ${id} has changed`));
     if (!isResting) this.#resting.delete(id);
@@ -170,7 +187,7 @@ export class Releases {
         this.#underWay.delete(id);
         this.#ends.delete(end);
         if (again !== undefined && this.#isOpen) this.#resting.set(id, again);
-        this.#consider(id); // it may rest anew
+        this.look(id); // it may rest anew
         this.#next();
       });
     this.#ends.add(end);
@@ -212,7 +229,7 @@ export class Releases {
       this.#awayMs = Math.min(2 * this.#awayMs, awayMaxMs);
     }
     const waitMs = isAway ? 0 : Math.min(pauseMs * 2 ** resting.failures, pauseMaxMs);
-    return { ...resting, failures, dueTicks: now + waitMs };
+    return { ...resting, failures, dueTicks: now + waitMs, why: messageOf(error) };
   }
 
   /** Uploads that this or an earlier life has begun, and that no row names, are garbage. Never rejects. */

@@ -12,6 +12,7 @@ import type { Draining } from "./draining.ts";
 import type { Leaving } from "./leaving.ts";
 import type { LostHosts } from "./lost-hosts.ts";
 import type { Beat, HostRow, Me, Membership } from "./membership.ts";
+import type { Moves } from "./moves.ts";
 import type { NewKeys } from "./new-keys.ts";
 import type { Postgres } from "./postgres.ts";
 import type { Settling } from "./settling.ts";
@@ -29,7 +30,8 @@ export interface RoundsOptions {
   newKeys: Pick<NewKeys, "beginReading">;
   copies: Pick<Copies, "goOn" | "markAll">;
   settling: Pick<Settling, "settle" | "hasDoubts">;
-  draining: Pick<Draining, "follow">;
+  draining: Pick<Draining, "follow" | "drain">;
+  moves: Pick<Moves, "round">;
   asserting: Pick<Asserting, "assert">;
   leaving: Pick<Leaving, "hasAny" | "settle">;
   audit: Pick<AuditShipping, "try">;
@@ -98,7 +100,7 @@ export class Rounds {
   }
 
   async #compare({ place = "" }: Beat): Promise<void> {
-    const { clock, membership, settling, draining, asserting, leaving, audit } = this.#options;
+    const { clock, membership, settling, draining, moves, asserting, leaving, audit } = this.#options;
     const isBack = this.#isBack;
     this.#isBack = false;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
@@ -107,6 +109,7 @@ export class Rounds {
     if (membership.isPutBack) return await asserting.assert(place);
     if (leaving.hasAny) await leaving.settle();
     const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
+    await moves.round(draining.drain, isDue);
     if (isDue) {
       this.#settledAt = clock.ticks();
       await settling.settle("all");

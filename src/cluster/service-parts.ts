@@ -7,6 +7,7 @@ import type { TeamRow } from "../db/team-rows.ts";
 import type { ReleasedFiles } from "./acquiring.ts";
 import type { RetiredTemplate } from "./catalog.ts";
 import type { LeftService } from "./leaving.ts";
+import type { MovingService } from "./moves.ts";
 import type { Room } from "./placement.ts";
 
 export interface ClusterService extends Omit<LeftService, "decisions"> {
@@ -25,4 +26,5 @@ export interface ClusterService extends Omit<LeftService, "decisions"> {
   files?: ReleasedFiles | undefined;
   /** Whether VMs are started ahead of time. */
   keepReady: (isKept: boolean) => void;
+  moving: MovingService;
 }

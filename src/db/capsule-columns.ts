@@ -98,7 +98,8 @@ export const settingsAssigned = settings.map((field) => `${columns[field]} = :${
 
 /**
  * Sets the columns of `change`, the revision, and the end of the lifetime with them: it counts from a start, ends with the run, and stays while the
- * guest reboots. In SQL, since a client may change the lifetime while the capsule starts.
+ * guest reboots. In SQL, since a client may change the lifetime while the capsule starts. A capsule that is not paused, or not paused any
+ * more, is not on its way to another host.
  */
 export function assigned(change: CapsuleChange): string {
   const names = Object.keys(change) as (keyof CapsuleChange)[];
@@ -106,5 +107,6 @@ export function assigned(change: CapsuleChange): string {
   if (change.startedAt !== undefined)
     sets.push("expires_at = COALESCE(expires_at, :startedAt + NULLIF(lifetime_sec, 0) * 1000)");
   else if (change.status !== undefined) sets.push("expires_at = CASE WHEN :status = 'starting' THEN expires_at END");
+  sets.push(`moving = CASE WHEN ${change.status === undefined ? "status" : ":status"} = 'paused' THEN moving END`);
   return [...sets, "generation = generation + 1"].join(", ");
 }

@@ -1,4 +1,4 @@
-/** The columns of capsules that a host of a cluster has beside their rows: epochs, releases that may be under way, and uploads. */
+/** The columns of capsules that a host of a cluster has beside their rows: epochs, releases that may be under way, moves, and uploads. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
 import { ReleasedRows } from "./released-rows.ts";
@@ -24,7 +24,7 @@ const names = {
 export const keptNames = Object.keys(names) as (keyof KeptColumns)[];
 
 /** Columns that are this host's alone: none of them is carried to another one. */
-export const ownNames = ["sequence", "due_at", "epoch", "releasing"] as const;
+export const ownNames = ["sequence", "due_at", "epoch", "releasing", "moving"] as const;
 
 /** A row with a release that may be under way. */
 export interface ReleasingRow {
@@ -44,6 +44,9 @@ export class HoldingRows {
   readonly #setKept: StatementSync;
   readonly #takeBack: StatementSync;
   readonly #setEpoch: StatementSync;
+  readonly #moving: StatementSync;
+  readonly #allMoving: StatementSync;
+  readonly #setMoving: StatementSync;
   readonly #note: StatementSync;
   readonly #uploads: StatementSync;
   readonly #forget: StatementSync;
@@ -66,7 +69,10 @@ export class HoldingRows {
     this.#takeBack = database.prepare(
       "UPDATE capsules SET releasing = NULL, generation = MAX(generation, ?) WHERE id = ? AND intent IS NULL",
     );
-    this.#setEpoch = database.prepare("UPDATE capsules SET epoch = ?, releasing = NULL WHERE id = ?");
+    this.#setEpoch = database.prepare("UPDATE capsules SET epoch = ?, releasing = NULL, moving = ? WHERE id = ?");
+    this.#moving = database.prepare("SELECT moving FROM capsules WHERE id = ?");
+    this.#allMoving = database.prepare("SELECT id FROM capsules WHERE moving IS NOT NULL");
+    this.#setMoving = database.prepare("UPDATE capsules SET moving = ? WHERE id = ?");
     this.#unreleased = database.prepare(
       "SELECT COUNT(*) AS count, MIN(last_updated) AS since FROM capsules WHERE status = 'paused' AND intent IS NULL",
     );
@@ -106,9 +112,23 @@ export class HoldingRows {
     return this.#kept.get(id) as KeptColumns | undefined;
   }
 
+  /** Whether the capsule was running, and is paused for a move. */
+  isMoving(id: string): boolean {
+    return (this.#moving.get(id) as { moving: number | null } | undefined)?.moving === 1;
+  }
+
+  allMoving(): string[] {
+    return (this.#allMoving.all() as { id: string }[]).map(({ id }) => id);
+  }
+
+  /** In a transaction of the caller's, or one of its own. */
+  setMoving(id: string, isMoving: boolean): void {
+    this.#setMoving.run(isMoving ? 1 : null, id);
+  }
+
   /** The capsule is held with this epoch, and no release of it counts any longer. In a transaction of the caller's, or one of its own. */
-  hold(id: string, epoch: number, kept?: KeptColumns): void {
-    this.#setEpoch.run(epoch, id);
+  hold(id: string, epoch: number, kept?: KeptColumns, isMoving = false): void {
+    this.#setEpoch.run(epoch, isMoving ? 1 : null, id);
     if (kept !== undefined) this.#setKept.run({ id, ...kept });
   }
 

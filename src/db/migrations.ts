@@ -265,6 +265,10 @@ export const steps = [
   CREATE INDEX released_by_bytes ON released (ends_at);
   CREATE INDEX released_by_prefix ON released (prefix);
   `,
+  // 1: the capsule was running, and is paused for its way to another host of the cluster, which resumes it.
+  `
+  ALTER TABLE capsules ADD COLUMN moving INTEGER;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -71,7 +71,7 @@ gets one with a \`code\`, and then the socket closes. While a program does not r
 | close | when |
 |---|---|
 | 1000 | after \`exit\`, or the process could not be started; after the \`remove\` of a watched directory |
-| 1001 | the service stops |
+| 1001 | the service stops, or the capsule is moved to another host |
 | 1003 | of \`ports/{port}/tcp\`: another text than \`end\` |
 | 1008 | the client reads too slowly |
 | 1011 | the guest stopped, rebooted or was lost; a connection to a port was reset |

@@ -19,6 +19,8 @@ export interface ReleasedCapsule {
   view: CapsuleView;
   /** The rules of access to its ports. */
   portAccess: PortAccess;
+  /** It was running, and runs again as soon as a host has acquired it; default: no. */
+  isMoving?: boolean;
   /** The host that holds it all the same, and cannot be reached; `isLost`: its row says what became of it. */
   holder?: { name: string; isLost: boolean };
   /** Under which URLs of its files are signed; null: none was made. */
@@ -30,8 +32,9 @@ export interface ReleasedCapsule {
  * - `held`: that a host holds it.
  * - `resume`: that a host holds it which may give it a VM at once: the team's quotas are counted with the acquire.
  * - `wake`: the same, where the service resumes it by itself for the request.
+ * - `move`: the same, for a capsule that its last host moves: the host that holds it then resumes it by itself.
  */
-export type Need = "row" | "held" | "resume" | "wake";
+export type Need = "row" | "held" | "resume" | "wake" | "move";
 
 /** The acquires of one cluster. */
 export interface ReleasedCapsules {

@@ -4,7 +4,7 @@ import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { declareGone, drainHost, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
+import { declareGone, drainHost, type HeldCapsule, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
@@ -134,40 +134,46 @@ const remedies: Readonly<Record<string, string>> = {
   CP013: "It takes none.",
 };
 
-/** Capsules that are named in a message. */
-const namedMax = 20;
+/** Capsules that are named. */
+const namedMax = 1_000;
 const drainSec = 600;
 const askMs = 1_000;
 
-/** With `wait` until it holds nothing, for `deadline` at most. */
+/** With `wait` until it holds nothing, or what it holds stays, for `deadline` at most. */
 export async function drain({
   words: [name = ""],
   ...call
 }: Pick<Call, "words" | "isSet" | "seconds">): Promise<number> {
-  const until = ticks() + (call.seconds("deadline") ?? drainSec) * 1_000;
-  const { sql } = await openCluster();
+  const deadlineMs = (call.seconds("deadline") ?? drainSec) * 1_000;
+  const until = ticks() + deadlineMs;
+  const { file, sql } = await openCluster();
   try {
-    await drainHost(sql, name);
+    await drainHost(sql, name, deadlineMs);
     let held = await heldBy(sql, name, namedMax);
-    while (call.isSet("wait") && held.count > 0 && ticks() < until) {
+    while (call.isSet("wait") && held.count > held.staying && ticks() < until) {
       await delay(Math.min(askMs, until - ticks()));
       held = await heldBy(sql, name, namedMax);
     }
     const { count, first } = held;
-    if (count === 0) {
-      console.error(`capsule: host ${name} takes no capsules, and holds none`);
-      return 0;
-    }
-    const more = count > first.length ? `, and ${count - first.length} more` : "";
-    const named = first.map(({ id, status }) => `${id} (${status})`).join(", ");
-    console.error(`capsule: host ${name} takes no capsules, and holds ${count}: ${named}${more}`);
-    return call.isSet("wait") ? 1 : 0;
+    console.error(`capsule: host ${name} takes no capsules, and holds ${count === 0 ? "none" : count}`);
+    const lines = first.map((each) => `${each.id} ${reasonOf(each, file.bucket !== undefined)}`);
+    if (count > first.length) lines.push(`and ${count - first.length} more`);
+    for (const line of lines) console.error(line);
+    return call.isSet("wait") && count > 0 ? 1 : 0;
   } catch (error) {
     const remedy = remedies[(error as { raised?: string }).raised ?? ""];
     throw remedy === undefined ? error : new Failure(messageOf(error), remedy);
   } finally {
     await sql.close();
   }
+}
+
+/** Why a host that is drained holds a capsule. */
+function reasonOf({ status, stays }: HeldCapsule, hasBucket: boolean): string {
+  if (stays !== null) return `${status}: ${stays}`;
+  if (status === "stopped" || status === "error") return `${status}: its disk is on this host alone`;
+  if (!hasBucket) return `${status}: the cluster has no bucket, by which it could be moved`;
+  return status === "paused" ? "paused: it is on its way" : `${status}: it has not been moved yet`;
 }
 
 /** Ends what a drain has begun. */

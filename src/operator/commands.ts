@@ -222,17 +222,17 @@ export const operatorCommands: Commands = {
   },
   "admin hosts drain": {
     usage: "NAME",
-    meaning: "let a host take no capsules any more",
+    meaning: "empty a host, which takes no capsules any more",
     details:
-      "New capsules are made on other hosts, released ones resume there, and no VM is started ahead of time. What the host holds goes on there, and is named with its status. The host is drained once it holds nothing.",
+      "New capsules are made on other hosts, released ones resume there, and no VM is started ahead of time. Running capsules are paused and moved to other hosts by the bucket, four at a time, idle ones first. Those with commands in flight follow when these have ended, or a third of the deadline is over. Without a bucket they stay. What stays runs on, and is named with the reason. The host is drained once it holds nothing.",
     options: {
-      wait: { meaning: "wait until it holds nothing; exit code 1 where it still does at the deadline" },
-      deadline: { value: "TIME", meaning: "the longest wait; default 10m" },
+      wait: { meaning: "wait until it holds nothing; exit code 1 where something stays" },
+      deadline: { value: "TIME", meaning: "no move begins behind it; default 10m" },
     },
     words: [1, 1],
     examples: [
       ["capsule admin hosts drain two", "before work on its machine"],
-      ["capsule admin hosts drain two --wait --deadline 1h", "until its capsules are gone"],
+      ["capsule admin hosts drain two --wait --deadline 1h", "until its capsules have moved"],
     ],
     ...local(async () => (await cluster()).drain),
   },

@@ -18,7 +18,7 @@ const failedStatus = 500;
 const noSpaceStatus = 507;
 
 const destroySubjects = { idle: "inactivity", lifetime: "lifetime", retention: "retention" } as const;
-const pauseSubjects = { ...destroySubjects, idle: null, memory: "memory pressure" } as const;
+const pauseSubjects = { ...destroySubjects, idle: null, memory: "memory pressure", drain: "drain" } as const;
 const ends = new Map<string, [AuditAction, number]>([
   ["halt", ["capsule.end", okStatus]],
   ["fail", ["capsule.end", failedStatus]],
@@ -28,14 +28,13 @@ const ends = new Map<string, [AuditAction, number]>([
 export function auditOfService(audit: Pick<Audit, "record">) {
   const byService = { keyId: "", keyName: "", address: "" };
   return {
-    /** The service has paused a capsule: at a deadline, or for lack of memory on the host. */
+    /** The service has paused a capsule: at a deadline, for lack of memory on the host, or to move it to another one. */
     onPaused(teamId: string, capsuleId: string, cause: keyof typeof pauseSubjects): void {
       const subject = pauseSubjects[cause];
       audit.record({ ...byService, teamId, action: "capsule.pause", capsuleId, subject, status: okStatus });
     },
-    /** The service has resumed a capsule with `auto_resume` for a request. */
-    onResumed(teamId: string, capsuleId: string): void {
-      const subject = "auto_resume";
+    /** The service has resumed a capsule with `auto_resume` for a request, or one that was moved. */
+    onResumed(teamId: string, capsuleId: string, subject: "auto_resume" | "drain" = "auto_resume"): void {
       audit.record({ ...byService, teamId, action: "capsule.resume", capsuleId, subject, status: okStatus });
     },
     /** The service has destroyed a capsule at a deadline. */

@@ -69,7 +69,7 @@ test("the rows of capsules have the columns of a checkpoint", { skip }, async ()
     [],
     about,
   );
-  const own = ["host", "epoch", "seq", "copy", "last_host", "lost_at", "version"];
+  const own = ["host", "epoch", "seq", "copy", "last_host", "lost_at", "version", "moving", "stays", "stays_in"];
   assert.deepEqual(
     found.map((each) => each.column_name).sort(),
     [...capsuleColumns, ...checkpointColumns, ...own].sort(),

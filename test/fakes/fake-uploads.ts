@@ -19,6 +19,7 @@ export class FakeUploads implements CheckpointUploads<Files> {
   hasHashes = true;
   readonly #machine: FakeHost;
 
+  /** `checkpoints`: those of a bucket from which other machines fetch them. */
   constructor(machine: FakeHost, checkpoints = new Map<string, FakeCheckpoint>()) {
     this.#machine = machine;
     this.checkpoints = checkpoints;

@@ -8,6 +8,7 @@ import { catalogFunctions } from "./catalog-functions.ts";
 import { drains } from "./drains.ts";
 import { listedPlaces } from "./listed-places.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
+import { moves } from "./moves.ts";
 import { putBack } from "./put-back.ts";
 import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
@@ -29,6 +30,7 @@ export const steps: readonly string[] = [
   listedPlaces,
   versionMinimum,
   putBackReleases,
+  moves,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

@@ -14,11 +14,11 @@ export const checkpointColumns = [
 /** Columns that neither a status copy nor a release sets: they are decided here, or never change. */
 const decided = new Set(["id", "team_id", "name", "created_at", "template", "storage", "blocked_by"]);
 const told = capsuleColumns.filter((name) => !decided.has(name));
-const released = [...told.filter((name) => name !== "intent"), ...checkpointColumns];
-const assigned = (names: readonly string[]) => names.map((name) => `${name} = n.${name}`).join(", ");
+export const released = [...told.filter((name) => name !== "intent"), ...checkpointColumns];
+export const assigned = (names: readonly string[]) => names.map((name) => `${name} = n.${name}`).join(", ");
 
 /** A template that is deleted blocks paused capsules here first: what the holder says before it has heard of it takes nothing back. */
-const blocked = `CASE WHEN n.intent IS NULL AND n.status IN ('paused', 'stopped', 'error')
+export const blocked = `CASE WHEN n.intent IS NULL AND n.status IN ('paused', 'stopped', 'error')
       THEN COALESCE(n.blocked_by, c.blocked_by) ELSE n.blocked_by END`;
 
 export const releasedCapsules = `

@@ -9,7 +9,7 @@ import type { Links } from "../forwarding.ts";
 import type { Need, ReleasedCapsules } from "../released.ts";
 
 export const acquireHeader = "x-capsule-acquire";
-const needs: ReadonlySet<unknown> = new Set<Need>(["held", "resume", "wake"]);
+const needs: ReadonlySet<unknown> = new Set<Need>(["held", "resume", "wake", "move"]);
 const questionMaxLength = 256;
 const answerMaxBytes = 16 * 1024;
 /** Time for the first word of a host; another one is asked then, and who acquires first has the capsule. */

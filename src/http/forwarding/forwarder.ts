@@ -26,7 +26,7 @@ import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
 import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
 import { PendingRequests } from "./pending-requests.ts";
-import { ReleasedRequests } from "./released-requests.ts";
+import { ReleasedRequests, type Taken } from "./released-requests.ts";
 
 /** An upgrade of a host's program takes about 1 s, in which its port refuses. */
 const retryMs = 5_000;
@@ -95,6 +95,12 @@ export class Forwarder implements Forwarding {
 
   get passedOn(): number {
     return this.#passedOn;
+  }
+
+  /** Has a host acquire a capsule that no host holds, and resume it. Rejects with the refusal of the last one that was asked. */
+  async move(capsule: ReleasedCapsule): Promise<Taken> {
+    if (this.#released === undefined) throw unavailable();
+    return await this.#released.place(capsule, "move");
   }
 
   attachTo(parts: ForwardingParts): void {

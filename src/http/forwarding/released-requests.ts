@@ -42,8 +42,7 @@ export class ReleasedRequests {
 
   /** Resolves with the host that holds the capsule by now. Rejects with its refusal; then nothing was begun, or it goes on. */
   async take(capsule: ReleasedCapsule, need: Need, exchange: Exchange): Promise<Taken> {
-    const key = `${need} ${capsule.id}`;
-    const placing = this.#placings.get(key) ?? this.#begin(key, capsule, need);
+    const placing = this.#placing(capsule, need);
     if (placing.count >= resumeWaitersMax)
       throw tooMany(`${placing.count} requests wait for capsule ${capsule.id}, as many as may`, resumeWaitersMax);
     placing.count++;
@@ -54,6 +53,16 @@ export class ReleasedRequests {
     } finally {
       placing.count--;
     }
+  }
+
+  /** As `take`, for no request. */
+  async place(capsule: ReleasedCapsule, need: Need): Promise<Taken> {
+    return await this.#placing(capsule, need).taken;
+  }
+
+  #placing(capsule: ReleasedCapsule, need: Need): Placing {
+    const key = `${need} ${capsule.id}`;
+    return this.#placings.get(key) ?? this.#begin(key, capsule, need);
   }
 
   #begin(key: string, capsule: ReleasedCapsule, need: Need): Placing {

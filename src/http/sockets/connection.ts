@@ -186,6 +186,10 @@ export class Connection {
 
   runEnded(end: RunEnd): void {
     const [text, code] = runEndCloses[end];
+    if (end === "moved") {
+      this.close(code, text); // no error: its client connects again
+      return;
+    }
     this.fail(text, code);
   }
 
@@ -299,6 +303,7 @@ export class Connection {
 
 const runEndCloses: Record<RunEnd, [string, number]> = {
   paused: ["the capsule was paused", closeCodes.paused],
+  moved: ["the capsule is being moved to another host", closeCodes.stopping],
   destroyed: ["the capsule was destroyed", closeCodes.destroyed],
   stopped: ["the capsule was stopped, or its guest powered off", closeCodes.broken],
   rebooted: ["the capsule's guest rebooted", closeCodes.broken],

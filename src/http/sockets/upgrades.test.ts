@@ -10,6 +10,7 @@ import { type FakeAgent, FakePty, type FakeRun } from "../../../test/fakes/agent
 import { waitFor, within } from "../../../test/wait-for.ts";
 import type { Command, OutputSink } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
+import { HoldingRows } from "../../db/holding-rows.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { AttachServerMessage, ExecServerMessage } from "../../wire/exec.ts";
 import { PtyServerMessage } from "../../wire/pty-messages.ts";
@@ -610,6 +611,15 @@ describe("exec stream", () => {
     await running(destroyed);
     await api.call("DELETE", `/v1/capsules/${id}`);
     assert.deepEqual(await destroyed.rest(), [[{ type: "error", data: "the capsule was destroyed" }], 4404]);
+  });
+
+  test("a capsule that is moved to another host closes with 1001, and no error", async () => {
+    const client = await open();
+    await running(client);
+    const mark = () => new HoldingRows(api.service.database).setMoving(id, true);
+    assert.equal(await api.service.pauses.toMove(id, mark), true);
+    assert.deepEqual(await client.rest(), [[], 1001]);
+    assert.equal(new HoldingRows(api.service.database).isMoving(id), true);
   });
 
   test("when the guest ends first, the close waits for the reason", async () => {
