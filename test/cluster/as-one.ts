@@ -24,6 +24,7 @@ export async function hostsAsOne(form: string): Promise<HostsAsOne> {
   if (form !== "other" && form !== "round") throw new Error(`CAPSULE_TEST_CLUSTER is other or round, not ${form}`);
   const [holder, other] = hostNames;
   const daemons = await Daemons.start({
+    isDirect: true,
     envOf: (name) => (form === "other" && name !== holder ? noRoom : {}),
   });
   const urlOf = (name: string) => daemons.host(name).server.url;

@@ -35,6 +35,14 @@ export interface DaemonsOptions {
   errors?: readonly RegExp[];
   /** Default: none. */
   bucket?: CephBucket;
+  /** Without links, which are never cut, and whose bytes this process would have to pass on. */
+  isDirect?: boolean;
+}
+
+interface Parts extends Required<Pick<DaemonsOptions, "errors" | "isDirect">> {
+  folder: string;
+  port: string;
+  bucket: CephBucket | undefined;
 }
 
 /** No VM is made ahead of time. */
@@ -63,6 +71,7 @@ export class Daemons implements AsyncDisposable {
   readonly #port: string;
   readonly #errors: readonly RegExp[];
   readonly #bucket: CephBucket | undefined;
+  readonly #isDirect: boolean;
   readonly #sealingKey = randomBytes(32).toString("hex");
   readonly #hosts: Daemon[] = [];
 
@@ -71,6 +80,7 @@ export class Daemons implements AsyncDisposable {
     envOf = () => bare,
     errors = [],
     bucket,
+    isDirect = false,
   }: DaemonsOptions = {}): Promise<Daemons> {
     const folder = mkdtempSync(join(tmpdir(), "capsule-daemons-"));
     chmodSync(folder, 0o755); // PostgreSQL has a user of its own
@@ -78,7 +88,7 @@ export class Daemons implements AsyncDisposable {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     });
-    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors, bucket });
+    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors, bucket, isDirect });
     try {
       const url = postgres.newDatabase();
       const add = (name: string, index: number) => daemons.#add(name, index, url, envOf(name));
@@ -92,20 +102,13 @@ export class Daemons implements AsyncDisposable {
     return daemons;
   }
 
-  private constructor(
-    postgres: PostgresServer,
-    {
-      folder,
-      port,
-      errors,
-      bucket,
-    }: { bucket: CephBucket | undefined; folder: string; port: string; errors: readonly RegExp[] },
-  ) {
+  private constructor(postgres: PostgresServer, { folder, port, errors, bucket, isDirect }: Parts) {
     this.postgres = postgres;
     this.#folder = folder;
     this.#port = port;
     this.#errors = [...awayErrors, ...errors];
     this.#bucket = bucket;
+    this.#isDirect = isDirect;
   }
 
   get hosts(): readonly Daemon[] {
@@ -150,7 +153,7 @@ export class Daemons implements AsyncDisposable {
     const [database, peers] = [await Link.to(this.postgres), await Link.toPort(Number(peerPort))];
     const own = {
       ...{ CAPSULE_HOST: `127.0.0.${index + 1}`, CAPSULE_PORT: this.#port, CAPSULE_HOST_NAME: name },
-      ...{ CAPSULE_PEER_PORT: peerPort, CAPSULE_PEER_URL: `127.0.0.1:${peers.port}` },
+      ...{ CAPSULE_PEER_PORT: peerPort, CAPSULE_PEER_URL: `127.0.0.1:${this.#isDirect ? peerPort : peers.port}` },
     };
     const options: ServerOptions = {
       ...{ env: { ...own, ...env }, errors: this.#errors },
@@ -177,7 +180,7 @@ export class Daemons implements AsyncDisposable {
     const keys = { access_key_id: accessKeyId, secret_access_key: secretAccessKey };
     const bucket = { url: bucketUrl, ...keys, sealing_key: this.#sealingKey, sealing_key_number: 1 };
     const own = {
-      ...{ ...JSON.parse(readFileSync(shared, "utf8")), postgres: database.urlOf(url) },
+      ...{ ...JSON.parse(readFileSync(shared, "utf8")), postgres: this.#isDirect ? url : database.urlOf(url) },
       ...(this.#bucket === undefined ? {} : { bucket }),
     };
     const file = join(this.#folder, `${name}.json`);
