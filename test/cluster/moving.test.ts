@@ -339,7 +339,7 @@ test("a host that takes capsules again resumes those that were on their way", { 
   assert.deepEqual([isMarked(a, id), a.service.store.moving.size], [false, 0]);
 });
 
-test("a pause that fails leaves the capsule running, with the reason, and no mark", { skip }, async () => {
+test("where its pause fails a capsule runs on, with the reason and no mark", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, sql, second, seconds } = cluster;
   const id = await created(a);
