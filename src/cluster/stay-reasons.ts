@@ -51,23 +51,30 @@ export class StayReasons {
     this.note(id, reason);
   }
 
-  /** Never rejects. */
+  /** Reasons of locked rows are noted the next time. Never rejects. */
   async write(): Promise<void> {
-    const { sql, membership, log } = this.#options;
+    const { sql, log } = this.#options;
     const byReason = new Map<string, string[]>();
     for (const id of [...this.#unwritten].slice(0, idsMax)) {
       const reason = this.#reasons.get(id) ?? "";
       byReason.set(reason, [...(byReason.get(reason) ?? []), id]);
     }
     try {
-      for (const [reason, ids] of byReason) {
-        for (const id of ids) this.#unwritten.delete(id);
-        await sql.call("note_stays", [ids, membership.me.name, this.#drain, reason], {
-          what: "tell why capsules stay",
-        });
-      }
+      for (const [reason, ids] of byReason) await this.#note(reason, ids);
     } catch (error) {
       if (!sql.isAway) log.error({ err: error }, "it could not be told why capsules stay on this host");
+    }
+  }
+
+  /** Meanwhile another reason may be given, or another drain may begin. */
+  async #note(reason: string, ids: readonly string[]): Promise<void> {
+    const { sql, membership } = this.#options;
+    const drain = this.#drain;
+    const what = "tell why capsules stay";
+    const locked = new Set(await sql.call<string[]>("note_stays", [ids, membership.me.name, drain, reason], { what }));
+    if (drain !== this.#drain) return;
+    for (const id of ids) {
+      if (!locked.has(id) && this.#reasons.get(id) === reason) this.#unwritten.delete(id);
     }
   }
 }

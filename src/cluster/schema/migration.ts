@@ -9,6 +9,7 @@ import { drains } from "./drains.ts";
 import { listedPlaces } from "./listed-places.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { moves } from "./moves.ts";
+import { notedStays } from "./noted-stays.ts";
 import { putBack } from "./put-back.ts";
 import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
@@ -31,6 +32,7 @@ export const steps: readonly string[] = [
   versionMinimum,
   putBackReleases,
   moves,
+  notedStays,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
