@@ -5,6 +5,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const mib = 1 << 20;
+/** A process that was killed keeps a file system busy until the kernel has closed its files. */
+const busyMs = 10_000;
+const pauseMs = 50;
+
+/** Tries again while the file system is busy. Throws when something has held a file of it open for 10 s. */
+export function unmount(path: string, ...options: string[]): void {
+  for (const beganMs = performance.now(); ; ) {
+    const { status, stderr } = spawnSync("umount", [...options, path], { encoding: "utf8" });
+    if (status === 0) return;
+    if (!/busy/.test(stderr) || performance.now() - beganMs > busyMs) throw new Error(stderr);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, pauseMs);
+  }
+}
 
 /**
  * A small file system in a loop device. tmpfs would not do: a hole that is read through a mapping takes space there.
@@ -37,7 +50,7 @@ export class SmallDisk {
   /** Idempotent. Throws when something below is still open, unless `options` has `--lazy`. */
   unmount(...options: string[]): void {
     if (!existsSync(this.path)) return;
-    execFileSync("umount", [...options, this.path]);
+    unmount(this.path, ...options);
     rmSync(this.#folder, { recursive: true });
   }
 

@@ -7,6 +7,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
+import { unmount } from "../small-disk.ts";
 import { waitFor } from "../wait-for.ts";
 
 const imageBytes = 1536 << 20;
@@ -76,7 +77,7 @@ export class CutDisk {
   }
 
   [Symbol.dispose](): void {
-    execFileSync("umount", [this.path]);
+    unmount(this.path);
     execFileSync("losetup", ["--detach", this.#device]);
     rmSync(this.#folder, { recursive: true });
   }
