@@ -1,6 +1,6 @@
 /** The service's use of the machine, measured from outside and compared with a baseline. */
 import assert from "node:assert/strict";
-import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
+import { type Dirent, lstatSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { processesOf, type Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
@@ -95,8 +95,9 @@ function linksOf(pid: number): string[] {
   });
 }
 
-function bytesBelow(folder: string): number {
-  return readdirSync(folder, { withFileTypes: true })
+/** Disk use below a folder, without the database, which keeps tombstones and audit records. What is removed meanwhile counts nothing. */
+export function bytesBelow(folder: string): number {
+  return entriesOf(folder)
     .filter((entry) => !entry.name.startsWith("capsule.db"))
     .map((entry) => join(folder, entry.name))
     .reduce((sum, path) => {
@@ -104,4 +105,13 @@ function bytesBelow(folder: string): number {
       if (found === undefined) return sum;
       return sum + found.blocks * 512 + (found.isDirectory() ? bytesBelow(path) : 0);
     }, 0);
+}
+
+function entriesOf(folder: string): Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
 }
