@@ -177,7 +177,7 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
     const elsewhere = await made(two, three);
     await three.client.known(elsewhere.id).destroy();
     await daemons.known();
-    for (const { id } of [capsule, other]) await three.client.known(id).destroy();
+    for (const { id } of [capsule, other]) await waitedFor(three.client, id, (known) => known.destroy());
   });
 
   test("hosts that do not reach each other answer for their own capsules, and name the other one", {
