@@ -76,7 +76,7 @@ test("one whose agent never answers ends in error", { timeout: 300_000 }, async 
   const { error_reason } = await world.capsule(id).until("error");
   assert.match(error_reason, /./);
   await waitFor("its VM is ended", async () => world.vmPid(id) === undefined);
-  assert.equal(await adopting(), 0);
+  await waitFor("none is waited for", async () => (await adopting()) === 0); // which ends with its change of status, or after it
   await world.assertConsistent();
   await world.assertNoResidue();
 });
