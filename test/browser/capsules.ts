@@ -97,13 +97,14 @@ test(
     await visitor.sees("This capsule is paused");
     await actions.getByRole("button", { name: "Resume" }).waitFor();
     await visitor.presses("More actions");
+    const items = page.locator(".menu-items");
+    await items.waitFor();
     assert.deepEqual(
       (await actions.getByRole("button").all()).length,
       3,
       "Resume, the menu and Destroy: nothing that is refused",
     );
     await page.keyboard.press("Escape");
-    const items = page.locator(".menu-items");
     await items.waitFor({ state: "detached" });
     // Faster than the menu is painted.
     await page.evaluate(async () => {
