@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 
 const toleranceMs = 50;
 const tries = 8;
-/** Of the best one, where each message was late; much less than a pause. */
+/** The clock of the best try is off by less where each message was late: a pause is much longer. */
 const lateMs = 500;
 
 export interface Clocks {

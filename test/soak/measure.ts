@@ -95,7 +95,7 @@ function linksOf(pid: number): string[] {
   });
 }
 
-/** Disk use below a folder, without the database, which keeps tombstones and audit records. What is removed meanwhile counts nothing. */
+/** Disk use below a folder, without the database, which keeps tombstones and audit records. A file that goes meanwhile counts nothing. */
 export function bytesBelow(folder: string): number {
   return entriesOf(folder)
     .filter((entry) => !entry.name.startsWith("capsule.db"))
