@@ -193,13 +193,16 @@ describe("a guest that forges frames", { timeout: 600_000 }, () => {
     /** Asks once. A request sent right before the agent was frozen gets neither an answer nor the flood, which the next one gets. */
     const ask = async (): Promise<boolean> => {
       const beginning = bytesRead();
-      const answered = exec(capsule, aborter.signal).catch(() => undefined);
-      const isFlooded = () => bytesRead() - beginning > floodBytes;
-      const flooded = waitFor("the flood", isFlooded, { deadlineMs: waitMs }).catch(() => {
-        waitMs *= 2;
-        return false;
-      });
-      return Promise.race([flooded, answered.then(() => false)]);
+      let isAnswered = false;
+      void exec(capsule, aborter.signal)
+        .catch(() => undefined)
+        .then(() => {
+          isAnswered = true;
+        });
+      const outcome = () => (isAnswered ? "answer" : bytesRead() - beginning > floodBytes && "flood");
+      const end = await waitFor("the flood", outcome, { deadlineMs: waitMs }).catch(() => undefined);
+      if (end === undefined) waitMs *= 2;
+      return end === "flood";
     };
     await waitFor("a flood of output", ask, { deadlineMs: floodDeadlineMs });
     const during = bytesRead();
