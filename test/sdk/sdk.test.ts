@@ -210,6 +210,7 @@ test("a terminal survives a restart of the server, and its output comes once", d
   await waitFor("the terminal reconnects", () => states.includes("reconnecting"));
   await pty.write("stty size; echo second-$((1 + 2))\n"); // kept until the terminal is connected again
   pty.resize(91, 31);
+  server.log.expect(/"code":"unavailable","msg":"request failed"/); // the terminal comes back before the guest's agent has answered
   await server.start();
   await waitFor("the second line", () => seen.includes("second-3"));
   assert.match(seen, /31 91/);
