@@ -155,7 +155,9 @@ function capsulesOf({ capsules, templateRows, host }: Service, cluster: Cluster)
       };
       try {
         return await create(false).catch(async (error: unknown) => {
-          if (!(await wasReplaced(error, cluster, teamId, template))) throw error;
+          const place = await placeOfNew(error, cluster, teamId, template);
+          if (place === "elsewhere") throw new RefusedHere(error as CapsuleError);
+          if (place === undefined) throw error;
           return await create(true);
         });
       } catch (error) {
@@ -200,13 +202,23 @@ function isOfThisHost(error: unknown): error is CapsuleError {
 }
 
 /**
- * Whether the template that a create was refused for was replaced at another host, and the new one can be fetched. Throws "not_found"
- * where it was deleted there: this host has not read that yet.
+ * Where the template is that has replaced the one which a create lacked: in the bucket, or on another host alone. undefined: the create was
+ * refused for another reason. Throws "not_found" where it was deleted at another host: this one has not read that yet.
  */
-async function wasReplaced(error: unknown, cluster: Cluster, teamId: string, template: string): Promise<boolean> {
-  if (!(error instanceof Refusal) || error.raised !== retired) return false;
-  if ((await findTemplate(cluster.sql, teamId, template)) === undefined) throw noTemplate(template);
-  return cluster.templateFiles !== undefined;
+async function placeOfNew(
+  error: unknown,
+  { sql, host, templateFiles }: Cluster,
+  teamId: string,
+  template: string,
+): Promise<"bucket" | "elsewhere" | undefined> {
+  const isRetired = error instanceof Refusal && error.raised === retired;
+  // This host may have read that its own one was replaced, and the one that has chosen it may not.
+  const isMissing = templateFiles === undefined && error instanceof CapsuleError && error.code === "not_found";
+  if (!isRetired && !isMissing) return undefined;
+  const found = await findTemplate(sql, teamId, template);
+  if (found === undefined && isRetired) throw noTemplate(template);
+  if (templateFiles !== undefined) return "bucket";
+  return found === undefined || found.host === host ? undefined : "elsewhere";
 }
 
 /** The name was taken by a template that another host has deleted, and that this one has not forgotten yet: it does so. */

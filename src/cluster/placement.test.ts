@@ -13,6 +13,8 @@ class FakeHosts {
   ownMb = 8 * gib;
   isExpired = false;
   lookups = 0;
+  /** By PostgreSQL. */
+  readonly found = new Map<string, string>();
 
   constructor(others: Record<string, object> = {}) {
     this.add("me");
@@ -38,9 +40,10 @@ class FakeHosts {
 
   placement(random = 0, fetches = false): Placement {
     const known = (_team: string, name: string) => this.templates.get(name);
-    const find = async () => {
+    const find = async (_team: string, name: string) => {
       this.lookups += 1;
-      return undefined;
+      const host = this.found.get(name);
+      return host === undefined ? undefined : { storage: "", host };
     };
     const room = () => ({ free_mb: this.ownMb, images: ["minimal"], vcpus_max: 4, memory_max_mb: 8 * gib });
     return new Placement({
@@ -169,4 +172,30 @@ test("an unknown template is looked up once, and refused here", async () => {
   assert.deepEqual(await hosts.placement().hostsFor({ ...wanted, template: "python" }), ["b"]);
   hosts.isExpired = true;
   assert.deepEqual(await hosts.placement().hostsFor({ ...wanted, template: "python" }), [null]);
+});
+
+test("a template whose host refuses is looked for once more, where no host fetches it", async () => {
+  const hosts = new FakeHosts({ a: { images: ["minimal", "python"] }, b: {} });
+  hosts.templates.set("tools", "a");
+  const others = (template: string, asked: (string | null)[], fetches = false) =>
+    hosts.placement(0, fetches).othersFor({ ...wanted, template }, asked);
+  assert.deepEqual(await others("tools", ["a"]), [], "it was deleted");
+  hosts.found.set("tools", "a");
+  assert.deepEqual(await others("tools", ["a"]), []);
+  hosts.found.set("tools", "b");
+  assert.deepEqual(await others("tools", ["a"]), ["b"]);
+  hosts.found.set("tools", "me");
+  assert.deepEqual(await others("tools", ["a"]), [null]);
+  assert.deepEqual(await others("tools", [null]), []);
+  assert.equal(hosts.lookups, 5);
+  hosts.found.set("python", "b");
+  assert.deepEqual(await others("python", ["a"]), [], "an image");
+  assert.deepEqual(await others("tools", ["a"], true), [], "each host fetches the new one");
+  hosts.isExpired = true;
+  assert.deepEqual(await others("tools", ["a"]), []);
+  assert.equal(hosts.lookups, 5);
+  hosts.isExpired = false;
+  hosts.found.set("tools", "b");
+  hosts.rows.get("b")!.isExpired = true;
+  await assert.rejects(others("tools", ["a"]), { code: "unavailable", details: { host: "b" } });
 });

@@ -73,6 +73,17 @@ export class Placement implements Placements {
     return fetches ? this.#withFiles(found).slice(0, askedMax) : [this.#reachable(found, template)];
   }
 
+  /** Without a bucket: the host of the template that has replaced the one which was known here. */
+  async othersFor({ teamId, template }: NewCapsule, asked: readonly HostForCreate[]): Promise<HostForCreate[]> {
+    const { membership, templates, fetches = false } = this.#options;
+    const isImage = templates.known(teamId, template) === undefined && this.#withImage(template).length > 0;
+    if (fetches || membership.isExpired || isImage) return [];
+    const found = await templates.find(teamId, template);
+    if (found === undefined) return [];
+    const host = found.host === membership.me.name ? null : found.host;
+    return asked.includes(host) ? [] : [this.#reachable(found.host, template)];
+  }
+
   /** For a capsule of an image on this host. Throws "no_capacity". */
   requireFit(wanted: Pick<NewCapsule, "vcpus" | "memoryMb">): void {
     const { vcpus_max, memory_max_mb } = this.#options.room();

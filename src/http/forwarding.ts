@@ -97,6 +97,11 @@ export type HostForCreate = string | null;
 export interface Placements {
   /** In the order in which they are to be asked, at least one. Rejects with "unavailable". */
   hostsFor(wanted: NewCapsule): Promise<HostForCreate[]>;
+  /**
+   * Hosts that are to be asked as well when all of these have refused, for each has what they may have lacked. None, if there are no such.
+   * Rejects with "unavailable".
+   */
+  othersFor(wanted: NewCapsule, asked: readonly HostForCreate[]): Promise<HostForCreate[]>;
   /** A create goes there now. Call the returned function when no capsule is made by it. */
   sent(host: HostForCreate): () => void;
 }

@@ -21,8 +21,12 @@ export interface PlacingOptions {
 /** A create whose capsule is not made yet. */
 interface Placed {
   placements: Placements;
-  /** Hosts that were not asked yet. */
+  wanted: NewCapsule;
+  /** Hosts that were not asked yet, and those that were. */
   left: HostForCreate[];
+  asked: HostForCreate[];
+  /** No other hosts are looked for. */
+  isFinal: boolean;
   /** Call it when this host makes no capsule. */
   takeBack?: () => void;
 }
@@ -61,7 +65,7 @@ export class Placing {
     }
     const placed = this.#placed.get(request);
     placed?.takeBack?.();
-    if (placed === undefined || placed.left.length === 0) return false;
+    if (placed === undefined || (placed.left.length === 0 && placed.isFinal)) return false;
     this.#ask(request, reply, placed, error).then((isAnswered) => {
       if (!isAnswered) answerHere(error);
     }, answerHere);
@@ -74,7 +78,7 @@ export class Placing {
     if (placements === undefined || wanted === undefined) return;
     const host = answeredBy(request);
     const left = host === undefined ? await placements.hostsFor(wanted) : [host];
-    const placed: Placed = { placements, left };
+    const placed: Placed = { placements, wanted, left, asked: [], isFinal: host !== undefined };
     this.#placed.set(request, placed);
     await this.#ask(request, reply, placed, undefined);
   }
@@ -86,12 +90,15 @@ export class Placing {
     placed: Placed,
     refusal: RefusedHere | undefined,
   ): Promise<boolean> {
-    const { placements, left } = placed;
+    const { placements, left, asked } = placed;
     leaveOut(request);
     try {
-      for (let unreached: unknown; ; ) {
+      for (let refused = refusal, unreached: unknown; ; ) {
+        // Refusals so far are of hosts that should not have been asked.
+        if (left.length === 0 && (await hasOthers(placed))) refused = unreached = undefined;
         const host = left.shift();
-        if (host === undefined) throw refusal ?? unreached ?? noRoom();
+        if (host === undefined) throw refused ?? unreached ?? noRoom();
+        asked.push(host);
         const takeBack = placements.sent(host);
         reply.raw.once("finish", () => {
           if (isRefusal(reply.raw.statusCode)) takeBack();
@@ -113,6 +120,15 @@ export class Placing {
     takeIn(request);
     return false;
   }
+}
+
+/** Whether there are further hosts to ask behind those that have refused; they are looked for once. */
+async function hasOthers(placed: Placed): Promise<boolean> {
+  const { placements, wanted, left, asked, isFinal } = placed;
+  if (isFinal) return false;
+  placed.isFinal = true;
+  left.push(...(await placements.othersFor(wanted, asked)));
+  return left.length > 0;
 }
 
 /** undefined: the body's own errors come first. */
