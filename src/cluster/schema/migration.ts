@@ -11,6 +11,7 @@ import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { moves } from "./moves.ts";
 import { notedStays } from "./noted-stays.ts";
 import { putBack } from "./put-back.ts";
+import { putBackMoves } from "./put-back-moves.ts";
 import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { shownChanges } from "./shown-changes.ts";
@@ -33,6 +34,7 @@ export const steps: readonly string[] = [
   putBackReleases,
   moves,
   notedStays,
+  putBackMoves,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

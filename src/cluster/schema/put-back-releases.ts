@@ -7,17 +7,17 @@ import { checkpointColumns } from "./released-capsules.ts";
 
 const kept = ["id", "team_id", "created_at", "copy"];
 const told = [...capsuleColumns, ...checkpointColumns, "last_host", "lost_at", "host", "epoch", "version"];
-const setTo = (row: string) =>
-  told
-    .filter((name) => !kept.includes(name))
-    .map((name) => `${name} = ${row}.${name}`)
-    .join(", ");
+export const toldColumns = told
+  .filter((name) => !kept.includes(name))
+  .map((name) => `${name} = r.${name}`)
+  .join(", ");
 
-export const putBackReleases = `
+/** `set`: the columns of a row that is there already. */
+export const assertReleased = (create: string, set: string) => `
 -- p_rows: what the host has released, or is releasing: the rows of release_capsule, with their epochs. A later epoch has been acquired
 -- since, and a tombstone is the end. With the same epoch it is this host's release where the row names this host, or the same checkpoint.
 -- Returns the ids of rows that neither one does: there are none.
-CREATE FUNCTION assert_released(p_host text, p_host_epoch bigint, p_rows jsonb) RETURNS text[] LANGUAGE plpgsql AS $$
+${create} assert_released(p_host text, p_host_epoch bigint, p_rows jsonb) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE r capsules; c capsules; odd text[] := '{}';
 BEGIN
   PERFORM begin_asserting(p_host, p_host_epoch, ARRAY(SELECT DISTINCT value ->> 'team_id' FROM jsonb_array_elements(p_rows)));
@@ -41,7 +41,7 @@ BEGIN
       INSERT INTO capsules SELECT r.*;
       PERFORM note_assertion(r.id, 'released', p_host);
     ELSIF c.epoch < r.epoch OR (c.host = p_host AND c.revision <= r.revision) THEN
-      UPDATE capsules SET ${setTo("r")}, copy = GREATEST(copy, r.copy) WHERE id = r.id;
+      UPDATE capsules SET ${set}, copy = GREATEST(copy, r.copy) WHERE id = r.id;
       IF c.checkpoint <> r.checkpoint THEN PERFORM add_garbage(ARRAY[c.checkpoint]); END IF;
       PERFORM note_assertion(r.id, 'released', p_host);
     ELSIF c.host IS NULL AND c.checkpoint = r.checkpoint THEN
@@ -51,7 +51,9 @@ BEGIN
   END LOOP;
   RETURN odd;
 END $$;
+`;
 
+export const putBackReleases = `${assertReleased("CREATE FUNCTION", toldColumns)}
 -- Capsules that the host has destroyed. One that is not there gets a tombstone, too: another host may tell of it later.
 CREATE OR REPLACE FUNCTION assert_destroyed(p_host text, p_host_epoch bigint, p_ids text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE r capsules;
