@@ -84,19 +84,39 @@ function limitOf(name: string, value: string): number {
   }
 }
 
-/** A line each: name, state, capsules held and live, memory, version, seconds since it was seen. */
+/**
+ * A line each: name, state, capsules held and live, memory, version, seconds since it was seen. Behind that of a host that is being drained
+ * the number of capsules that are left there, and the first of them with the reasons, each behind a tab.
+ */
 export async function listHosts(call: Pick<Call, "isSet">): Promise<number> {
-  const { sql } = await openCluster();
+  const { file, sql } = await openCluster();
   try {
     const hosts = await hostSummaries(sql);
-    const lines = hosts.map(({ name, state, held, live, memory_mb, version, last_seen_sec }) =>
-      [name, state, `${held} held`, `${live} live`, `${memory_mb} MiB`, version, `${last_seen_sec} s`].join("\t"),
-    );
-    await print(call.isSet("json") ? `${JSON.stringify(hosts)}\n` : lines.map((line) => `${line}\n`).join(""));
+    if (call.isSet("json")) {
+      await print(`${JSON.stringify(hosts)}\n`);
+      return 0;
+    }
+    const lines: string[] = [];
+    for (const { name, state, held, live, memory_mb, version, last_seen_sec } of hosts) {
+      const numbers = [`${held} held`, `${live} live`, `${memory_mb} MiB`, version, `${last_seen_sec} s`];
+      lines.push([name, state, ...numbers].join("\t"));
+      if (state === "draining") lines.push(...(await leftOn(sql, name, file.bucket !== undefined)));
+    }
+    await print(lines.map((line) => `${line}\n`).join(""));
     return 0;
   } finally {
     await sql.close();
   }
+}
+
+/** Capsules that are named of each host. */
+const listedMax = 5;
+
+async function leftOn(sql: Postgres, name: string, hasBucket: boolean): Promise<string[]> {
+  const left = await heldBy(sql, name, listedMax);
+  if (left.count === 0) return [];
+  const named = linesOf(left, hasBucket).map((line) => `\t${line}`);
+  return [`\t${left.count} left, ${left.staying} of which cannot be moved`, ...named];
 }
 
 /** The next start of that host tells the cluster where its folder is. */
@@ -154,11 +174,9 @@ export async function drain({
       await delay(Math.min(askMs, until - ticks()));
       held = await heldBy(sql, name, namedMax);
     }
-    const { count, first } = held;
+    const { count } = held;
     console.error(`capsule: host ${name} takes no capsules, and holds ${count === 0 ? "none" : count}`);
-    const lines = first.map((each) => `${each.id} ${reasonOf(each, file.bucket !== undefined)}`);
-    if (count > first.length) lines.push(`and ${count - first.length} more`);
-    for (const line of lines) console.error(line);
+    for (const line of linesOf(held, file.bucket !== undefined)) console.error(line);
     return call.isSet("wait") && count > 0 ? 1 : 0;
   } catch (error) {
     const remedy = remedies[(error as { raised?: string }).raised ?? ""];
@@ -166,6 +184,11 @@ export async function drain({
   } finally {
     await sql.close();
   }
+}
+
+function linesOf({ count, first }: { count: number; first: HeldCapsule[] }, hasBucket: boolean): string[] {
+  const lines = first.map((each) => `${each.id} ${reasonOf(each, hasBucket)}`);
+  return count > first.length ? [...lines, `and ${count - first.length} more`] : lines;
 }
 
 /** Why a host that is drained holds a capsule. */

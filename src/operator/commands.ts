@@ -204,7 +204,7 @@ export const operatorCommands: Commands = {
     usage: "[--json]",
     meaning: "list the hosts of the cluster, after three seconds in which they are watched",
     details:
-      "Fields, separated by tabs: name, state, capsules held, those with a VM, their memory, version, seconds since it was seen.",
+      "Fields, separated by tabs: name, state, capsules held, those with a VM, their memory, version, seconds since it was seen. Below a host that is being drained: how many capsules are left there, and the first five of them with the reasons.",
     options: { json: { meaning: "print JSON" } },
     words: [0, 0],
     examples: [["capsule admin hosts --json", "an array of objects"]],

@@ -10,7 +10,7 @@ import { writeClusterFile } from "../../src/cluster/cluster-file.ts";
 import { drainHost, heldBy, resumeHost } from "../../src/cluster/host-list.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, clusterDatabase, clusterId } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, clusterId } from "./statements.ts";
 
 const program = resolve(import.meta.dirname, "../../capsule");
 const skip = lacksPostgres;
@@ -34,6 +34,20 @@ async function twoHosts() {
     async [Symbol.asyncDispose]() {
       for (const each of [a, b, database]) await each[Symbol.asyncDispose]();
     },
+  };
+}
+
+/** `capsule admin hosts` with the file of this cluster, which has no bucket. */
+function commandsOf(database: ClusterDatabase) {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-drain-"));
+  const path = join(folder, "cluster.json");
+  const secret = { secret: Buffer.alloc(32, 5), valuesKey: Buffer.alloc(32, 6) };
+  writeClusterFile(path, { cluster: clusterId, postgres: database.url, bucket: undefined, ...secret });
+  const env = { PATH: process.env.PATH, CAPSULE_CLUSTER: path, CAPSULE_DATA: folder };
+  return {
+    hosts: (...words: string[]) =>
+      promisify(execFile)(program, ["admin", "hosts", ...words], { env }).catch((error) => error),
+    [Symbol.dispose]: () => rmSync(folder, { recursive: true }),
   };
 }
 
@@ -132,13 +146,8 @@ test("the command names what the host holds, and waits until that is gone", { sk
   const { a, database, second } = cluster;
   const id = await created(a);
   await a.copied();
-  const folder = mkdtempSync(join(tmpdir(), "capsule-drain-"));
-  const path = join(folder, "cluster.json");
-  const secret = { secret: Buffer.alloc(32, 5), valuesKey: Buffer.alloc(32, 6) };
-  writeClusterFile(path, { cluster: clusterId, postgres: database.url, bucket: undefined, ...secret });
-  const env = { PATH: process.env.PATH, CAPSULE_CLUSTER: path, CAPSULE_DATA: folder };
-  const drain = (...words: string[]) =>
-    promisify(execFile)(program, ["admin", "hosts", "drain", ...words], { env }).catch((error) => error);
+  using commands = commandsOf(database);
+  const drain = (...words: string[]) => commands.hosts("drain", ...words);
   const held = `capsule: host a takes no capsules, and holds 1\n${id} running: the cluster has no bucket, by which it could be moved\n`;
   assert.equal((await drain("a")).stderr, held);
   const late = await drain("a", "--wait", "--deadline", "1s");
@@ -149,7 +158,30 @@ test("the command names what the host holds, and waits until that is gone", { sk
   const unknown = await drain("d");
   assert.match(unknown.stderr, /no host d\n.*List them by capsule admin hosts/s);
   await second();
-  rmSync(folder, { recursive: true });
+});
+
+test("the list of hosts says what is left on one that is drained, and why", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, database, sql } = cluster;
+  const ids: string[] = [];
+  for (let count = 0; count < 6; count++) ids.push(await created(a));
+  ids.sort();
+  using commands = commandsOf(database);
+  await drainHost(sql, "a");
+  await drainHost(sql, "b"); // it holds none
+  await sql.call("note_stays", [[ids[0]], "a", 1, "no other host has memory free"], about);
+  const unmoved = ids.slice(1, 5).map((id) => `${id} running: the cluster has no bucket, by which it could be moved`);
+  const listing: string = (await commands.hosts()).stdout;
+  assert.deepEqual(
+    listing.split("\n").filter((line) => line.startsWith("\t")),
+    [
+      ...["6 left, 1 of which cannot be moved", `${ids[0]} running: no other host has memory free`],
+      ...[...unmoved, "and 1 more"],
+    ].map((line) => `\t${line}`),
+  );
+  const listed = JSON.parse((await commands.hosts("--json")).stdout) as object[];
+  const fields = ["name", "state", "machine", "held", "live", "memory_mb", "backlog", "version", "last_seen_sec"];
+  for (const host of listed) assert.deepEqual(Object.keys(host).sort(), fields.toSorted());
 });
 
 test("a host that is unknown, or was declared gone, is refused", { skip }, async () => {
