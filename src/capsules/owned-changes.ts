@@ -55,10 +55,12 @@ export class OwnedChanges {
     };
     const ask = () => {
       read();
-      if (settings.name === row.name) return undefined;
-      requireFree(teamId, settings.name);
+      const isNew = settings.name !== row.name;
+      // The row's own name is asked for too: the cluster may have decided another one, whose answer did not come.
+      if (!isNew && change.name === undefined) return undefined;
+      if (isNew) requireFree(teamId, settings.name);
       const decided = ownership.rename(row, settings.name);
-      if (decided !== undefined) promises.use(quotas.promised.name(teamId, settings.name));
+      if (isNew && decided !== undefined) promises.use(quotas.promised.name(teamId, settings.name));
       return decided;
     };
     return await decisions.make(id, ask, (hasWaited) => {

@@ -75,6 +75,21 @@ test("an undone create leaves no answer to its Idempotency-Key", { skip }, async
   assert.deepEqual(await database.sql.query("SELECT key FROM idempotency", [], about), []);
 });
 
+test("a capsule's own name is decided anew, since another one may be the cluster's", { skip }, async () => {
+  await using cluster = await oneHost();
+  const { a, database } = cluster;
+  const id = await created(a, { name: "api" });
+  const known = () => database.sql.query<{ name: string; copy: number }>("SELECT name, copy FROM capsules", [], about);
+  const { copy } = (await known())[0]!;
+  await database.sql.call("rename_capsule", [id, 1, "a", "web", copy], about); // whose answer did not come
+  const renamed = await a.call("PATCH", `/v1/capsules/${id}`, { name: "api" });
+  assert.deepEqual([renamed.status, renamed.json.name], [200, "api"]);
+  assert.equal((await known())[0]?.name, "api");
+  a.clock.advance(60_000);
+  await a.cluster.settled();
+  assert.equal(a.service.store.get(id)?.name, "api");
+});
+
 test("a template's name is free as soon as another host has deleted it", { skip }, async () => {
   await using cluster = await oneHost();
   const { a, database } = cluster;
