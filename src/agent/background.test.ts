@@ -122,8 +122,10 @@ describe("a background process", () => {
     assert.equal((await agent.exit({ pid: first.pid })).exitCode, 9);
     const next = await agent.start({ cmd: "sh", args: ["-c", "exit 8"], tag: "early" });
     assert.equal((await agent.exit({ tag: "early" })).exitCode, 8);
-    const unheard = [];
+    const unheard: string[] = [];
     for (let i = 0; i < 70; i++) unheard.push((await agent.start({ cmd: "true", args: [] })).tag);
+    // The last one that was started may be the first one that ends.
+    await waitFor("all have ended", async () => !(await processesOf(agent)).some(({ tag }) => unheard.includes(tag)));
     assert.equal((await agent.exit({ tag: unheard.at(-1)! })).exitCode, 0);
     for (const pid of [first.pid, next.pid]) await assert.rejects(agent.exit({ pid }), failsWith("not_found"));
   });
