@@ -36,7 +36,8 @@ async function server(reply: Reply) {
     socket.send(Buffer.concat([head, question.subarray(12, end), ...encoded]), port, address);
   });
   await once(socket.bind(0, "127.0.0.1"), "listening");
-  const resolver = new HostResolver([`127.0.0.1:${socket.address().port}`], 200);
+  const tryMs = reply.isSilent ? 200 : 60_000; // a busy machine asks once
+  const resolver = new HostResolver([`127.0.0.1:${socket.address().port}`], tryMs);
   return { resolver, asked, [Symbol.dispose]: () => socket.close() };
 }
 
