@@ -287,7 +287,7 @@ describe("foreground exec", () => {
     assert.equal(api.isBusy(id), true);
     agent.runs[0]?.exit(0);
     await once(asked, "response");
-    await waitFor("the command no longer counts", () => !api.isBusy(id), { deadlineMs: 20_000 });
+    await waitFor("the command no longer counts", () => !api.isBusy(id));
   });
 });
 
