@@ -194,7 +194,8 @@ for (const isTls of [false, true]) {
       });
     }
 
-    test("one whose JSON is refused on a route that is there, and whose chunks are none", async () => {
+    test("one whose JSON is refused on a route that is there, and whose chunks are none", async (t) => {
+      t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
       const path = `/v1/capsules/${await endpoint.api.capsule()}/exec`;
       const refusal = { status: 400, code: "invalid_request", path };
       for (const [begins, size] of [
@@ -213,7 +214,8 @@ for (const isTls of [false, true]) {
       }
     });
 
-    test("one whose bytes are no request", async () => {
+    test("one whose bytes are no request", async (t) => {
+      t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
       const socket = await endpoint.connect();
       const head = "POST /v1/capsules HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
       const answer = await writeThenRead(socket, head, zeros(bodyBytes));
@@ -269,7 +271,8 @@ describe("what is read of a refused body is bounded", () => {
     return new Promise((resolve) => endpoint.api.app.server.getConnections((_error, count) => resolve(count)));
   }
 
-  test("by bytes, 32 MiB, or for uploads the largest file and 32 MiB: whoever sends on is reset", async () => {
+  test("by bytes, 32 MiB, or for uploads the largest file and 32 MiB: whoever sends on is reset", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
     const fileMib = 48;
     const larger = await start(false, {}, { file_write_max_bytes: fileMib * mebibyte });
     const bounds: [path: string, mib: number][] = [
@@ -288,7 +291,8 @@ describe("what is read of a refused body is bounded", () => {
     await larger.api.app.close();
   });
 
-  test("a refused upload of the largest file and 32 MiB gets its answer, also where it is refused for its size", async () => {
+  test("a refused upload of the largest file and 32 MiB gets its answer, also where it is refused for its size", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
     const fileMib = 8;
     const larger = await start(false, {}, { file_write_max_bytes: fileMib * mebibyte });
     const id = await larger.api.capsule();
@@ -324,7 +328,8 @@ describe("what is read of a refused body is bounded", () => {
     }
   });
 
-  test("by sockets of one address, and no other address notices", async () => {
+  test("by sockets of one address, and no other address notices", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
     const held = await Promise.all(Array.from({ length: 8 }, () => openRefused("127.0.0.3")));
     const more = await openRefused("127.0.0.3");
     await waitFor("the ninth is closed", async () => (await connections()) <= 8);
@@ -342,7 +347,8 @@ describe("what is read of a refused body is bounded", () => {
     again.destroy();
   });
 
-  test("by the address's limit on connections, which they count against", async () => {
+  test("by the address's limit on connections, which they count against", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
     const limited = await start(false, {}, { connections_per_address_max: 2 });
     const held = [
       await openRefused("127.0.0.1", undefined, limited),
