@@ -225,14 +225,17 @@ describe("PORTS", () => {
     await using four = await serving(() => {});
     await using six = await serving(() => {}, "::1");
     const ports = await agent.ports();
-    const expected = { pid: process.pid, cmd: process.title };
-    const found = ports.filter(({ port }) => port === four.port || port === six.port);
+    // A program of another test may have the same number at another address.
+    const found = ports.filter(
+      ({ port, address }) =>
+        (port === four.port && address === "127.0.0.1") || (port === six.port && address === "::1"),
+    );
     const summary = found.map(({ port, address, pid }) => ({ port, address, pid }));
     assert.deepEqual(
       summary.sort((a, b) => a.address.localeCompare(b.address)),
       [
-        { port: six.port, address: "::1", pid: expected.pid },
-        { port: four.port, address: "127.0.0.1", pid: expected.pid },
+        { port: six.port, address: "::1", pid: process.pid },
+        { port: four.port, address: "127.0.0.1", pid: process.pid },
       ].sort((a, b) => a.address.localeCompare(b.address)),
     );
     assert.ok(found.every(({ cmd }) => cmd !== ""));
