@@ -1,7 +1,7 @@
 /**
  * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
-import { chmodSync, existsSync, mkdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { totalmem } from "node:os";
 import { join } from "node:path";
@@ -83,6 +83,8 @@ async function startLocked(
     throw new Error(
       `the data folder ${config.dataDir} belongs to a cluster: set CAPSULE_CLUSTER to the cluster's file`,
     );
+  // A folder that has left a cluster serves alone from here on, and joins again like any other.
+  if (config.cluster === undefined) rmSync(join(config.dataDir, "left.json"), { force: true });
   const joining = config.cluster === undefined ? undefined : (await import("./joined.ts")).openCluster(config.cluster);
   const records = recordsOf(config, log, joining?.secret ?? SecretKey.ofFolder(config.dataDir));
   const joined = await joining?.join(config, records, log);

@@ -40,6 +40,12 @@ export class SecretKey {
     return new SecretKey(Buffer.from(text.trim(), "hex"));
   }
 
+  /** The data folder has this key from now on, durably when this returns. */
+  static keep(dataDir: string, key: Buffer): void {
+    const [path, text] = [join(dataDir, secretKeyName), `${key.toString("hex")}\n`];
+    if (readIfThere(path) !== text) writeDurably(path, text);
+  }
+
   /** `place` names what the text belongs to: sealed for one place, it opens at no other. */
   seal(place: string, text: string): Uint8Array {
     const nonce = randomBytes(nonceBytes);

@@ -24,6 +24,8 @@ export class AuditShipping {
   readonly #options: AuditShippingOptions;
   /** The id of the last row that PostgreSQL has; undefined: not known yet. */
   #sent: number | undefined;
+  /** The name under which PostgreSQL knows this host's rows. */
+  #source = "";
   readonly #again = new Set<number>();
   #shipping: Promise<void> | undefined;
 
@@ -40,6 +42,11 @@ export class AuditShipping {
       this.#shipping = undefined;
     });
     return this.#shipping;
+  }
+
+  /** The id of the last row that PostgreSQL has. */
+  get sentThrough(): number {
+    return this.#sent ?? 0;
   }
 
   /** As `ship`, where no request waits for it: the next call tries again. */
@@ -67,12 +74,14 @@ export class AuditShipping {
   async #shipAll(): Promise<void> {
     const { sql, host, rows } = this.#options;
     if (this.#sent === undefined) {
-      const [last] = await sql.query<{ seq: number }>(
-        "SELECT COALESCE(MAX(host_seq), 0) AS seq FROM audit WHERE host = $1",
+      const [last] = await sql.query<{ source: string; seq: number }>(
+        `SELECT s.source, (SELECT COALESCE(MAX(host_seq), 0) FROM audit WHERE host = s.source) AS seq
+         FROM (SELECT audit_source($1) AS source) s`,
         [host],
         what,
       );
-      this.#sent = last?.seq ?? 0;
+      this.#source = last?.source ?? host;
+      this.#sent = Math.max(last?.seq ?? 0, rows.sentThrough());
     }
     for (;;) {
       const batch = rows.after(this.#sent, rowsMax);
@@ -100,9 +109,16 @@ export class AuditShipping {
   }
 
   async #send(rows: readonly AuditRow[]): Promise<void> {
-    const { sql, host } = this.#options;
+    const { sql } = this.#options;
     const values = rows.map((row) => ({
-      ...{ host, host_seq: row.id, at: row.at, team_id: row.teamId, key_id: row.keyId, key_name: row.keyName },
+      ...{
+        host: this.#source,
+        host_seq: row.id,
+        at: row.at,
+        team_id: row.teamId,
+        key_id: row.keyId,
+        key_name: row.keyName,
+      },
       ...{ address: row.address, action: row.action, capsule_id: row.capsuleId, subject: row.subject },
       ...{ status: row.status, exit_code: row.exitCode },
     }));

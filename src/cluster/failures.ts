@@ -19,6 +19,7 @@ const codes: Readonly<Record<string, ErrorCode>> = {
   CP015: "conflict",
   CP016: "unavailable",
   CP017: "conflict",
+  CP018: "conflict",
 };
 
 /** A create's template was replaced or deleted. */

@@ -1,7 +1,11 @@
-/** `host.json` of the data folder: under which name it has joined which cluster, and where the folder lay then. */
+/**
+ * `host.json` of the data folder: under which name it has joined which cluster, and where the folder lay then. A folder that has left has it
+ * as `left.json`.
+ */
 import { createHash, randomBytes } from "node:crypto";
 import {
   closeSync,
+  existsSync,
   fsyncSync,
   futimesSync,
   openSync,
@@ -39,6 +43,7 @@ export interface KnownHost {
 }
 
 const fileName = "host.json";
+export const leftName = "left.json";
 /** The database is not trusted to name few. */
 const [hostsMax, textMax] = [200, 255];
 
@@ -107,12 +112,27 @@ export function writeHostFile(dataDir: string, host: HostFile): void {
     closeSync(made);
   }
   renameSync(`${path}.new`, path);
+  sync(dataDir);
+}
+
+function sync(dataDir: string): void {
   const folder = openSync(dataDir, "r");
   try {
     fsyncSync(folder);
   } finally {
     closeSync(folder);
   }
+}
+
+/** The folder is no host's any longer, durably when this returns. */
+export function markLeft(dataDir: string): void {
+  renameSync(join(dataDir, fileName), join(dataDir, leftName));
+  sync(dataDir);
+}
+
+/** The folder has left a cluster, and was not started alone since. */
+export function hasLeft(dataDir: string): boolean {
+  return existsSync(join(dataDir, leftName));
 }
 
 /** The time of the file is when teams and keys were last read. */

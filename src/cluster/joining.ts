@@ -5,7 +5,16 @@ import type { Log } from "../log.ts";
 import { messageOf } from "../wire/errors.ts";
 import type { ClusterFile } from "./cluster-file.ts";
 import { isAnswer, Refusal, Unanswered } from "./failures.ts";
-import { type HostFile, type KnownHost, newNonce, placeOf, readHostFile, writeHostFile } from "./host-file.ts";
+import {
+  type HostFile,
+  hasLeft,
+  type KnownHost,
+  leftName,
+  newNonce,
+  placeOf,
+  readHostFile,
+  writeHostFile,
+} from "./host-file.ts";
 import type { Me } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
 import { migrate } from "./schema/migration.ts";
@@ -16,7 +25,7 @@ export interface Holdings {
   capsules: number;
   teams: { id: string; name: string }[];
   keys: { id: string; team: string }[];
-  templates: { name: string }[];
+  templates: { name: string; storage: string }[];
 }
 
 export interface JoiningOptions {
@@ -46,6 +55,10 @@ const manifestFormat = 2;
 /** Throws an Error of one sentence, and then has changed nothing. */
 export async function joinCluster(options: JoiningOptions): Promise<Joined> {
   const { sql, file, dataDir, name, machineName, log } = options;
+  if (hasLeft(dataDir))
+    throw new Error(
+      `the data folder ${dataDir} has left its cluster: start it without CAPSULE_CLUSTER, or, to join again, remove ${join(dataDir, leftName)}`,
+    );
   const known = readHostFile(dataDir);
   if (known !== undefined && known.cluster !== file.cluster)
     throw new Error(`the data folder ${dataDir} belongs to another cluster: use its cluster file, or an empty folder`);
@@ -64,13 +77,22 @@ export async function joinCluster(options: JoiningOptions): Promise<Joined> {
     const { name: ownName, epoch, nonce, limits, hosts = [] } = own;
     return { me: { name: ownName, epoch, nonce }, limits, hosts };
   }
-  return await joinAs(options, own, known === undefined);
+  try {
+    return await joinAs(options, own, known);
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.raised !== hasLeftCode) throw error;
+  }
+  // The command of the leave was ended, or this is a copy of a folder that has left.
+  await requireKnown(sql, dataDir, options.holdings());
+  return await joinAs(options, { ...own, nonce: newNonce(), epoch: 0 }, known);
 }
 
-/** The row of the host, with its next epoch. The nonce is on disk first: the answer may be lost. */
-async function joinAs(options: JoiningOptions, own: HostFile, isNew: boolean): Promise<Joined> {
+const hasLeftCode = "CP018";
+
+/** The row of the host, with its next epoch. The nonce is on disk first: the answer may be lost. `known`: the folder's file so far. */
+async function joinAs(options: JoiningOptions, own: HostFile, known: HostFile | undefined): Promise<Joined> {
   const { sql, dataDir, peer, version } = options;
-  if (isNew) writeHostFile(dataDir, own);
+  if (own !== known) writeHostFile(dataDir, own);
   const [found] = await sql.query<{ address: string | null; limits: Record<string, number>; loads: object[] }>(
     `SELECT host(inet_client_addr()) AS address, limits,
        ARRAY(SELECT load FROM hosts WHERE state <> 'gone' AND name <> $1) AS loads FROM cluster`,
@@ -91,7 +113,9 @@ async function joinAs(options: JoiningOptions, own: HostFile, isNew: boolean): P
     return { me: { name: joined.name, epoch, nonce: joined.nonce }, limits: joined.limits, hosts: [] };
   } catch (error) {
     if (!isReached(error)) throw error;
-    if (isNew) rmSync(join(dataDir, "host.json"), { force: true });
+    if (known === undefined) rmSync(join(dataDir, "host.json"), { force: true });
+    else if (own !== known) writeHostFile(dataDir, known);
+    if (error instanceof Refusal && error.raised === hasLeftCode) throw error;
     throw new Error(refusalOf(messageOf(error), (error as Refusal).raised, own.name));
   }
 }
@@ -144,14 +168,19 @@ async function requireKnown(
       `the data folder ${dataDir} has ${what}, which the cluster does not have: join with an empty data folder`,
     );
   if (capsules > 0) throw refuse(capsules === 1 ? "a capsule" : `${capsules} capsules`);
-  const [template] = templates;
-  if (template !== undefined) throw refuse(`the template ${template.name}`);
-  const known = async (table: "teams" | "keys", ids: string[]) => {
-    const rows = await sql.query<{ id: string }>(`SELECT id FROM ${table} WHERE id = ANY($1)`, [ids], {
-      what: "join the cluster",
-    });
+  const known = async (table: "teams" | "keys" | "templates", ids: string[], column = "id") => {
+    const rows = await sql.query<{ id: string }>(
+      `SELECT ${column} AS id FROM ${table} WHERE ${column} = ANY($1)`,
+      [ids],
+      { what: "join the cluster" },
+    );
     return new Set(rows.map(({ id }) => id));
   };
+  // A template that the cluster has retired is retired here, too, once the catalog is read.
+  const storages = templates.map(({ storage }) => storage);
+  const knownTemplates = await known("templates", storages, "storage");
+  const template = templates.find(({ storage }) => !knownTemplates.has(storage));
+  if (template !== undefined) throw refuse(`the template ${template.name}`);
   const knownTeams = await known(
     "teams",
     teams.map(({ id }) => id),

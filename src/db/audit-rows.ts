@@ -71,6 +71,8 @@ export class AuditRows {
   readonly #olderThan: StatementSync;
   readonly #raiseHorizon: StatementSync;
   readonly #forget: StatementSync;
+  readonly #sentThrough: StatementSync;
+  readonly #noteSent: StatementSync;
 
   /** Called with the id of each row that has got its exit code after it was written. */
   onExitCode: (id: number) => void = () => {};
@@ -103,6 +105,8 @@ export class AuditRows {
       `INSERT INTO audit_horizons (team_id, through) VALUES (:teamId, :through)
        ON CONFLICT (team_id) DO UPDATE SET through = MAX(through, excluded.through)`,
     );
+    this.#sentThrough = database.prepare("SELECT COALESCE(MAX(through), 0) AS through FROM audit_sent");
+    this.#noteSent = database.prepare("INSERT OR IGNORE INTO audit_sent (through) VALUES (?)");
     this.#forget = database.prepare(
       `DELETE FROM audit WHERE team_id = :teamId AND id BETWEEN :from AND :through AND (:kind IS NULL OR ${kind} = :kind)`,
     );
@@ -143,6 +147,16 @@ export class AuditRows {
 
   get(id: number): AuditRow | undefined {
     return this.#byId.get(id) as AuditRow | undefined;
+  }
+
+  /** The id of the last row that a cluster had when this folder left it; 0: it has left none. */
+  sentThrough(): number {
+    return (this.#sentThrough.get() as { through: number }).through;
+  }
+
+  /** A cluster has all rows up to this id, and gets none of them again. Durable when this returns. */
+  noteSent(id: number): void {
+    this.#noteSent.run(id);
   }
 
   /** The number of rows by team. */

@@ -269,6 +269,12 @@ export const steps = [
   `
   ALTER TABLE capsules ADD COLUMN moving INTEGER;
   `,
+  // Audit entries up to these ids were sent to clusters that this folder has left.
+  `
+  CREATE TABLE audit_sent (
+    through INTEGER PRIMARY KEY
+  ) STRICT;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

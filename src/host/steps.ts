@@ -61,13 +61,17 @@ export const bucketSteps = [
   "held",
 ] as const;
 
+/** In `capsule admin cluster leave`: the cluster has been told what it needs; the host's row is gone; so are the folder's rows of the cluster. */
+export const leaveSteps = ["leave.told", "leave.left", "leave.cleared"] as const;
+
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
 export type ClusterStepName = (typeof clusterSteps)[number];
 export type BucketStepName = (typeof bucketSteps)[number];
+export type LeaveStepName = (typeof leaveSteps)[number];
 
 /** Kills this process with SIGKILL at the step `at`; with "NAME/stop" it stops itself with SIGSTOP when it first gets there. */
-export function stepWithFault(at: string): (name: StepName | ClusterStepName | BucketStepName) => void {
+export function stepWithFault(at: string): (name: StepName | ClusterStepName | BucketStepName | LeaveStepName) => void {
   const [name, how] = at.split("/");
   let signal: "SIGKILL" | "SIGSTOP" | undefined = how === "stop" ? "SIGSTOP" : "SIGKILL";
   return (step) => {

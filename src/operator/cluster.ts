@@ -1,10 +1,9 @@
 /** `capsule admin cluster` and `capsule admin hosts`: a cluster of several hosts, from any host that has its file. */
-import { setTimeout as delay } from "node:timers/promises";
 import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { declareGone, drainHost, type HeldCapsule, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
+import { declareGone, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
@@ -15,6 +14,7 @@ import { limitRows } from "../limits.ts";
 import { messageOf } from "../wire/errors.ts";
 import { nearest } from "../wire/nearest.ts";
 import { checkBucket } from "./bucket-check.ts";
+import { drained, drainSec, linesOf } from "./drains.ts";
 
 const ticks = () => performance.now();
 
@@ -154,49 +154,25 @@ const remedies: Readonly<Record<string, string>> = {
   CP013: "It takes none.",
 };
 
-/** Capsules that are named. */
-const namedMax = 1_000;
-const drainSec = 600;
-const askMs = 1_000;
-
 /** With `wait` until it holds nothing, or what it holds stays, for `deadline` at most. */
 export async function drain({
   words: [name = ""],
   ...call
 }: Pick<Call, "words" | "isSet" | "seconds">): Promise<number> {
   const deadlineMs = (call.seconds("deadline") ?? drainSec) * 1_000;
-  const until = ticks() + deadlineMs;
   const { file, sql } = await openCluster();
   try {
-    await drainHost(sql, name, deadlineMs);
-    let held = await heldBy(sql, name, namedMax);
-    while (call.isSet("wait") && held.count > held.staying && ticks() < until) {
-      await delay(Math.min(askMs, until - ticks()));
-      held = await heldBy(sql, name, namedMax);
-    }
-    const { count } = held;
+    const options = { deadlineMs, waits: call.isSet("wait"), hasBucket: file.bucket !== undefined };
+    const { count, lines } = await drained(sql, name, options);
     console.error(`capsule: host ${name} takes no capsules, and holds ${count === 0 ? "none" : count}`);
-    for (const line of linesOf(held, file.bucket !== undefined)) console.error(line);
-    return call.isSet("wait") && count > 0 ? 1 : 0;
+    for (const line of lines) console.error(line);
+    return options.waits && count > 0 ? 1 : 0;
   } catch (error) {
     const remedy = remedies[(error as { raised?: string }).raised ?? ""];
     throw remedy === undefined ? error : new Failure(messageOf(error), remedy);
   } finally {
     await sql.close();
   }
-}
-
-function linesOf({ count, first }: { count: number; first: HeldCapsule[] }, hasBucket: boolean): string[] {
-  const lines = first.map((each) => `${each.id} ${reasonOf(each, hasBucket)}`);
-  return count > first.length ? [...lines, `and ${count - first.length} more`] : lines;
-}
-
-/** Why a host that is drained holds a capsule. */
-function reasonOf({ status, stays }: HeldCapsule, hasBucket: boolean): string {
-  if (stays !== null) return `${status}: ${stays}`;
-  if (status === "stopped" || status === "error") return `${status}: its disk is on this host alone`;
-  if (!hasBucket) return `${status}: the cluster has no bucket, by which it could be moved`;
-  return status === "paused" ? "paused: it is on its way" : `${status}: it has not been moved yet`;
 }
 
 /** Ends what a drain has begun. */
@@ -213,7 +189,8 @@ export async function resumeDrained({ words: [name = ""] }: Pick<Call, "words">)
   }
 }
 
-async function openCluster() {
+/** By the file of CAPSULE_CLUSTER. Opens no connection yet. */
+export async function openCluster() {
   const { cluster: path } = loadConfig();
   if (path === undefined) throw new Failure("this host is alone", "Set CAPSULE_CLUSTER to the cluster's file.");
   const file = readClusterFile(path);

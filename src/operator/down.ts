@@ -10,7 +10,8 @@ import { isUnderJailUid } from "../vmm/jail/jail-uids.ts";
 import { endProcess, findByNonce, isVm } from "../vmm/process.ts";
 
 const pollMs = 50;
-const graceMs = 30_000;
+/** A server ends so long behind its drain time at the latest. */
+export const graceMs = 30_000;
 
 export async function down(): Promise<number> {
   const { dataDir, drainMs, jailUids } = loadConfig();
@@ -32,8 +33,8 @@ function nothingRuns(dataDir: string): number {
   return 0;
 }
 
-/** Whether one ran. */
-async function stopServer(dataDir: string, deadlineMs: number): Promise<boolean> {
+/** Whether one ran. Its VMs run on. */
+export async function stopServer(dataDir: string, deadlineMs: number): Promise<boolean> {
   if (!isLocked(dataDir)) return false;
   const pid = Number(readFileSync(join(dataDir, "daemon.pid"), "utf8"));
   if (!Number.isInteger(pid) || pid <= 1) throw new Error(`${dataDir}/daemon.pid does not name the running server`);

@@ -275,7 +275,7 @@ test("what cannot join is refused in one sentence that says what to do, and is n
   const blue = { id: "team-blue", name: "blue" };
   const of = (some: Partial<Holdings>) => refusal(folder(), file, "x", { ...nothing, ...some });
   assert.match(await of({ capsules: 2 }), /has 2 capsules, which the cluster does not have/);
-  assert.match(await of({ templates: [{ name: "tools" }] }), /has the template tools/);
+  assert.match(await of({ templates: [{ name: "tools", storage: "t1" }] }), /has the template tools/);
   assert.match(await of({ teams: [blue, { id: "team-red", name: "red" }] }), /has the team red \(team-red\)/);
   assert.match(await of({ teams: [blue], keys: [{ id: "key-1", team: "blue" }] }), /has the key key-1 of team blue/);
   const damaged = folder();

@@ -6,6 +6,7 @@ import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { drains } from "./drains.ts";
+import { leftHosts } from "./left-hosts.ts";
 import { listedPlaces } from "./listed-places.ts";
 import { goneHosts, lostHosts } from "./lost-hosts.ts";
 import { moves } from "./moves.ts";
@@ -35,6 +36,7 @@ export const steps: readonly string[] = [
   moves,
   notedStays,
   putBackMoves,
+  leftHosts,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
