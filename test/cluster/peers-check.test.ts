@@ -9,7 +9,7 @@ import { newClusterFile, writeClusterFile } from "../../src/cluster/cluster-file
 import { newNonce, writeHostFile } from "../../src/cluster/host-file.ts";
 import { peerFindings } from "../../src/operator/peers-check.ts";
 import { waitFor } from "../wait-for.ts";
-import { hostOfCluster } from "./fake-hosts.ts";
+import { hostOfCluster, secretOf } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase } from "./statements.ts";
 
@@ -37,7 +37,7 @@ test("hosts that do not reach each other, one way or the other, or have other se
   await database.sql.query("UPDATE hosts SET state = 'gone' WHERE name = 'c'", [], about);
   const made = newClusterFile(database.url, Buffer.alloc(32, 1), undefined);
   const [path, foreign] = [join(folder, "cluster.json"), join(folder, "foreign.json")];
-  writeClusterFile(path, { ...made, secret: Buffer.alloc(32, 5) });
+  writeClusterFile(path, { ...made, secret: secretOf(database) });
   writeClusterFile(foreign, made);
   assert.deepEqual(await peerFindings(path, folder, true), [], "the folder has joined no cluster");
   writeHostFile(folder, { cluster: made.cluster, name: "a", nonce: newNonce(), epoch: 1, limits: {} });
