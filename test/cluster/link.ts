@@ -1,15 +1,18 @@
-/** A way to the database, or to a port, that a test cuts: connections are forwarded, refused, or held without a byte. */
+/** A way to the database, or to a port, that a test cuts: connections are forwarded, refused, or held without a byte, both ways or one. */
 
 import type { AddressInfo } from "node:net";
 import { createConnection, createServer, type Socket } from "node:net";
 import type { PostgresServer } from "./postgres-server.ts";
 
+/** Bytes to the server, or bytes from it. */
+export type Way = "requests" | "answers";
+
 export class Link implements AsyncDisposable {
   readonly #server = createServer({ allowHalfOpen: true }, (socket) => this.#connected(socket));
   readonly #to: { path: string } | { host: string; port: number };
-  readonly #sockets = new Set<Socket>();
-  /** `held`: what is sent goes nowhere, as in a network that drops packets. */
-  #state: "open" | "cut" | "held" = "open";
+  readonly #sockets = new Map<Socket, Way>();
+  #isCut = false;
+  #held: readonly Way[] = [];
 
   private constructor(to: { path: string } | { host: string; port: number }) {
     this.#to = to;
@@ -39,23 +42,27 @@ export class Link implements AsyncDisposable {
   }
 
   get isOpen(): boolean {
-    return this.#state === "open";
+    return !this.#isCut && this.#held.length === 0;
   }
 
   /** Ends the connections that there are. */
   cut(): void {
-    this.#state = "cut";
-    for (const socket of this.#sockets) socket.destroy();
+    this.#isCut = true;
+    for (const socket of this.#sockets.keys()) socket.destroy();
   }
 
-  hold(): void {
-    this.#state = "held";
-    for (const socket of this.#sockets) socket.pause();
+  /** Bytes stay in the link, as in a network that drops packets; default: both ways. Connections are made all the same. */
+  hold(...ways: Way[]): void {
+    this.#isCut = false;
+    this.#held = ways.length === 0 ? ["requests", "answers"] : ways;
+    for (const [socket, way] of this.#sockets) if (this.#held.includes(way)) socket.pause();
   }
 
+  /** Bytes that were held go on their way. */
   open(): void {
-    this.#state = "open";
-    for (const socket of this.#sockets) socket.resume();
+    this.#isCut = false;
+    this.#held = [];
+    for (const socket of this.#sockets.keys()) socket.resume();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -64,21 +71,21 @@ export class Link implements AsyncDisposable {
   }
 
   #connected(socket: Socket): void {
-    if (this.#state === "cut") {
+    if (this.#isCut) {
       socket.destroy();
       return;
     }
     const upstream = createConnection({ ...this.#to, allowHalfOpen: true });
-    for (const [from, to] of [
-      [socket, upstream],
-      [upstream, socket],
+    for (const [from, to, way] of [
+      [socket, upstream, "requests"],
+      [upstream, socket, "answers"],
     ] as const) {
-      this.#sockets.add(from);
+      this.#sockets.set(from, way);
       from.on("data", (bytes) => {
         if (!to.write(bytes)) from.pause();
       });
       to.on("drain", () => {
-        if (this.#state === "open") from.resume();
+        if (!this.#isCut && !this.#held.includes(way)) from.resume();
       });
       from.on("end", () => to.end());
       from.on("error", () => {});
@@ -86,7 +93,7 @@ export class Link implements AsyncDisposable {
         this.#sockets.delete(from);
         to.destroy();
       });
-      if (this.#state === "held") from.pause();
+      if (this.#held.includes(way)) from.pause();
     }
   }
 }
