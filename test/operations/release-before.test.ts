@@ -73,7 +73,7 @@ async function makeAll(client: Client) {
   await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
   const stopped = await client.capsule();
   await stopped.sh("echo of-the-stopped > /root/file");
-  await stopped.run("bash", ["-c", "(sleep 2; poweroff) >/dev/null 2>&1 &"]);
+  await stopped.run("bash", ["-c", "(sleep 8; poweroff) >/dev/null 2>&1 &"]);
   await stopped.until("stopped");
   const running = await client.capsule();
   const inRunning = await leave(running, "of-the-running");
