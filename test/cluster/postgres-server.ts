@@ -3,10 +3,12 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import {
   chmodSync,
   chownSync,
+  closeSync,
   cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   renameSync,
   rmSync,
@@ -28,6 +30,8 @@ export class PostgresServer {
   readonly folder: string;
   /** Path of the socket that it listens on. */
   readonly socket: string;
+  /** Path of its log, where that is written. */
+  log: string | undefined;
   #process: ChildProcess | undefined;
   #databases = 0;
 
@@ -37,8 +41,8 @@ export class PostgresServer {
   }
 
   /** Starts one, which is removed after the file's tests. */
-  static async start(): Promise<PostgresServer> {
-    const server = await PostgresServer.startIn(mkdtempSync(join(tmpdir(), "capsule-postgres-")));
+  static async start(options: { logs?: boolean } = {}): Promise<PostgresServer> {
+    const server = await PostgresServer.startIn(mkdtempSync(join(tmpdir(), "capsule-postgres-")), options);
     after(async () => {
       await server.stop();
       rmSync(server.folder, { recursive: true, force: true });
@@ -47,9 +51,10 @@ export class PostgresServer {
   }
 
   /** Starts one in a folder that is made where there is none. */
-  static async startIn(folder: string): Promise<PostgresServer> {
+  static async startIn(folder: string, { logs = false } = {}): Promise<PostgresServer> {
     mkdirSync(folder, { recursive: true });
     const server = new PostgresServer(folder);
+    if (logs) server.log = join(folder, "log");
     const user = userOf();
     if (user !== undefined) chownSync(folder, user.uid, user.gid);
     chmodSync(folder, 0o755);
@@ -70,7 +75,9 @@ export class PostgresServer {
       postgresProgram("postgres"),
       ...["-D", this.#data, ...settings.flatMap((each) => ["-c", each])],
     ]);
-    const started = spawn(program!, words, { stdio: "ignore" });
+    const log = this.log === undefined ? "ignore" : openSync(this.log, "a");
+    const started = spawn(program!, words, { stdio: ["ignore", "ignore", log] });
+    if (typeof log === "number") closeSync(log);
     this.#process = started;
     await waitFor("PostgreSQL to accept connections", async () => {
       if (started.exitCode !== null) throw new Error(`PostgreSQL ended with ${started.exitCode}`);
