@@ -98,8 +98,10 @@ export async function heldBy(
   const found = await sql.query<HeldCapsule & { count: number; staying: number }>(
     `SELECT c.id, c.status, s.stays, COUNT(*) OVER () AS count,
        COUNT(*) FILTER (WHERE s.stays IS NOT NULL OR c.status = ANY($3)) OVER () AS staying
-     FROM hosts h JOIN capsules c ON c.host = h.name OR (c.host IS NULL AND c.moving AND c.last_host = h.name)
-       CROSS JOIN LATERAL (SELECT CASE WHEN c.host = h.name AND c.stays_in = h.drains THEN c.stays END AS stays) s
+     FROM hosts h CROSS JOIN LATERAL (
+         SELECT * FROM capsules WHERE host = h.name
+         UNION ALL SELECT * FROM capsules WHERE host IS NULL AND moving AND last_host = h.name
+       ) c CROSS JOIN LATERAL (SELECT CASE WHEN c.host = h.name AND c.stays_in = h.drains THEN c.stays END AS stays) s
      WHERE h.name = $1 ORDER BY c.id LIMIT $2`,
     [name, most, stayingStatuses],
     { what: "list the capsules of a host" },
