@@ -74,6 +74,8 @@ export interface FakeCheckpoint {
   revision: number;
   /** Its guest has run since, so the disk is newer than the memory. */
   isStale: boolean;
+  /** The writes in its guest, where a test numbers them. */
+  writes?: readonly number[];
 }
 
 export class FakeHost implements Host {

@@ -1,14 +1,11 @@
-/** Invariants of a cluster whose hosts release nothing, after each step and at a schedule's end. */
+/** Invariants of a cluster, after each step and at a schedule's end. */
 import type { StatementSync } from "node:sqlite";
-import { limits, type SimulatedHost, team } from "./host.ts";
+import { HolderChecks, isChangeOfHolder } from "./holder-checks.ts";
+import type { SimulatedHost } from "./host.ts";
+import { limits, team } from "./model.ts";
 import type { Statement } from "./statements.ts";
+import { violated } from "./violation.ts";
 import type { World } from "./world.ts";
-
-export class Violation extends Error {}
-
-function violated(what: string): never {
-  throw new Violation(what);
-}
 
 export interface SharedCapsule {
   id: string;
@@ -16,8 +13,10 @@ export interface SharedCapsule {
   status: string;
   intent: string | null;
   revision: number;
-  host: string;
+  /** null: it was released. */
+  host: string | null;
   epoch: number;
+  checkpoint: string | null;
   copy: number;
   version: number;
   vcpus: number;
@@ -36,6 +35,7 @@ export interface Snapshot {
   templates: { storage: string; name: string; made_on: string; retired_at: number | null }[];
   hosts: Map<string, number>;
   version: number;
+  garbage: { prefix: string }[];
 }
 
 /** As the database gives it. */
@@ -47,18 +47,23 @@ interface Shared extends Omit<Snapshot, "capsules" | "tombstones" | "hosts"> {
 
 const rowsOf = (columns: string, from: string) =>
   `(SELECT COALESCE(json_agg(each), '[]') FROM (SELECT ${columns} FROM ${from}) each)`;
-const everything = `SELECT ${rowsOf("id, name, status, intent, revision, host, epoch, copy, version, vcpus", "capsules")} AS capsules,
+const shared = "id, name, status, intent, revision, host, epoch, checkpoint, copy, version, vcpus";
+const everything = `SELECT ${rowsOf(shared, "capsules")} AS capsules,
   ${rowsOf("id, version, host", "tombstones")} AS tombstones, ${rowsOf("id, revoked_at", "keys")} AS keys,
   ${rowsOf("storage, name, made_on, retired_at", "templates")} AS templates, ${rowsOf("name, epoch", "hosts")} AS hosts,
+  ${rowsOf("prefix", "garbage")} AS garbage,
   (SELECT version FROM teams WHERE id = '${team}')::integer AS version`;
 
-interface OwnRow {
+export interface OwnRow {
   id: string;
   name: string | null;
   status: string;
   intent: string | null;
   vcpus: number;
   teamId: string;
+  epoch: number;
+  /** Not null: its release may be under way. */
+  releasing: string | null;
 }
 
 export class Checks {
@@ -69,9 +74,11 @@ export class Checks {
   /** Looks at the database for what a client has just been told. */
   readonly #told: ((now: Snapshot) => void)[] = [];
   readonly #own = new Map<SimulatedHost, StatementSync>();
+  readonly #holders: HolderChecks;
 
   constructor(world: World) {
     this.#world = world;
+    this.#holders = new HolderChecks(world, (host) => this.rows(host));
   }
 
   get now(): Snapshot {
@@ -89,6 +96,7 @@ export class Checks {
     if (this.isDirty) await this.#look();
     for (const check of this.#told.splice(0)) check(this.now);
     for (const host of this.#world.hosts) this.#ofMachine(host);
+    this.#holders.afterStep(this.now);
     this.#ofKeys();
     this.#quotas();
   }
@@ -130,9 +138,9 @@ export class Checks {
         if (!now.tombstones.has(id)) violated(`I1: ${id} is gone without a tombstone`);
         continue;
       }
-      if (row.host !== old.host || row.epoch !== old.epoch)
-        violated(`I1: ${id} of ${old.host}.${old.epoch} is of ${row.host}.${row.epoch}`);
-      if (row.copy < old.copy || row.revision < old.revision)
+      if (!isChangeOfHolder(old, row)) violated(`I1: ${id} of ${old.host}.${old.epoch} is of ${row.host}.${row.epoch}`);
+      // Each holder has numbers of its own.
+      if ((row.epoch === old.epoch && row.copy < old.copy) || row.revision < old.revision)
         violated(`I11: ${id} had copy ${old.copy} of revision ${old.revision}, and has ${row.copy} of ${row.revision}`);
     }
     this.#ordered(before, now);
@@ -154,7 +162,7 @@ export class Checks {
 
   /** Rows of the folder, whether a daemon runs or not. */
   rows(host: SimulatedHost): OwnRow[] {
-    const text = "SELECT id, name, status, intent, vcpus, team_id AS teamId FROM capsules";
+    const text = "SELECT id, name, status, intent, vcpus, team_id AS teamId, epoch, releasing FROM capsules";
     const statement = this.#own.get(host) ?? host.database.prepare(text);
     this.#own.set(host, statement);
     return statement.all() as unknown as OwnRow[];
@@ -207,7 +215,9 @@ export class Checks {
       this.#ofGuest(id, status, host);
     }
     const ids = new Set(held.map(({ id }) => id));
-    for (const id of this.now.capsules.keys()) if (!ids.has(id)) violated(`${id} is in the database, and on no host`);
+    for (const [id, { host }] of this.now.capsules)
+      if (host !== null && !ids.has(id)) violated(`${id} is in the database, and on no host`);
+    this.#holders.atEnd(this.now);
     for (const host of hosts) this.#leftOver(host);
     this.#acknowledged(held);
     this.streams();
@@ -248,14 +258,15 @@ export class Checks {
   }
 
   #acknowledged(held: (OwnRow & { host: SimulatedHost })[]): void {
-    const { model } = this.#world;
-    const byId = new Map(held.map((row) => [row.id, row]));
+    const { model, bucket } = this.#world;
+    const byId = new Map(held.map(({ host: { name: host }, ...row }) => [row.id, { ...row, host }]));
     for (const { id, isEnded, isSure, names, status, holder } of model.capsules.values()) {
-      const row = byId.get(id);
+      const shared = this.now.capsules.get(id);
+      const row = shared?.host === null ? shared : byId.get(id);
       if (isEnded && row !== undefined) violated(`I9: ${id} was destroyed, and is there`);
       if (isSure && row === undefined) violated(`I8: ${id} was made, and is gone`);
       if (row === undefined) continue;
-      if (row.host.name !== holder) violated(`I1: ${id} of ${holder} is on ${row.host.name}`);
+      if (!bucket.isThere && row.host !== holder) violated(`I1: ${id} of ${holder} is on ${row.host}`);
       if (!names.includes(row.name)) violated(`I8: ${id} has the name ${row.name}, and not ${names.join(" or ")}`);
       if (status !== undefined && row.status !== status)
         violated(`${id} was told to be ${status}, and is ${row.status}`);

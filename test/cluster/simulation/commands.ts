@@ -2,19 +2,19 @@
 import type { CreateRequest } from "../../../src/capsules/new-row.ts";
 import { CapsuleError } from "../../../src/wire/errors.ts";
 import { keys } from "../../api.ts";
-import { type Daemon, team } from "./host.ts";
+import type { Daemon } from "./host.ts";
 import type { Life } from "./life.ts";
-import { KnownCapsule } from "./model.ts";
+import { KnownCapsule, team } from "./model.ts";
+import { Lost, type Request, routed } from "./routes.ts";
 import type { World } from "./world.ts";
-
-/** Nobody tells the client: its connection has ended. */
-export class Lost extends Error {}
 
 /** Codes that a client may meet; anything else is a mistake. */
 const expected = new Set([
   ...["not_found", "invalid_state", "agent_error", "conflict", "template_name_taken", "no_space", "quota_exceeded"],
-  ...["name_taken", "unavailable", "unauthorized", "forbidden"],
+  ...["name_taken", "unavailable", "unauthorized", "forbidden", "no_capacity"],
 ]);
+
+type Verb = "pause" | "resume" | "stop" | "start";
 
 interface Ends<T> {
   told: (value: T) => void;
@@ -30,10 +30,11 @@ interface UnderWay {
 }
 
 /** Which commands clients send. */
-export type Mix = "ends" | "runs" | "both" | "credentials" | "captures" | "all";
+export type Mix = "ends" | "runs" | "both" | "credentials" | "captures" | "all" | "moves";
 
-const wrongHost = Symbol();
 const names = ["web", "api", null];
+const restMs = 30;
+const statusAfter: Record<Verb, string> = { pause: "paused", resume: "running", stop: "stopped", start: "running" };
 
 export class Commands {
   readonly #world: World;
@@ -52,9 +53,19 @@ export class Commands {
     const rest = [this.stop, this.start, this.rename, this.rename, this.capture, this.deleteTemplate];
     const all = [...ends, ...ends, ...runs, ...runs, ...rest, ...credentials, this.list, this.look, this.strange];
     const captures = [this.create, this.create, this.capture, this.deleteTemplate];
-    const mixes = { ends, runs, both: [...ends, ...runs], credentials, captures, all };
+    const moves = [
+      this.create,
+      this.destroy,
+      this.rename,
+      this.look,
+      this.pause,
+      this.resume,
+      ...Array<typeof this.goOn>(20).fill(this.goOn),
+    ];
+    const mixes = { ends, runs, both: [...ends, ...runs], credentials, captures, all, moves };
     const any: Mix[] = ["ends", "runs", "both", "credentials", "captures", "all", "all", "all"];
-    this.#mix = mixes[world.mutant?.mix ?? world.scheduler.pick(any)];
+    const anyMoved: Mix[] = ["moves", "moves", "moves", "moves", "moves", "all"];
+    this.#mix = mixes[world.mutant?.mix ?? world.scheduler.pick(world.bucket.isThere ? anyMoved : any)];
   }
 
   get underWay(): number {
@@ -97,24 +108,25 @@ export class Commands {
   destroy(daemon: Daemon): void {
     const capsule = this.#any();
     if (capsule !== undefined)
-      this.#end(daemon, capsule, `destroy ${capsule.id}`, (holder) =>
-        holder.services.capsules.destroy(team, capsule.id),
-      );
+      this.#end(daemon, capsule, {
+        ...{ id: capsule.id, action: "destroy", work: (holder) => holder.services.capsules.destroy(team, capsule.id) },
+        ofRow: (entry, released) => entry.cluster.released.destroy(released),
+      });
   }
 
   capture(daemon: Daemon): void {
     const capsule = this.#any();
     if (capsule === undefined) return;
     const request = { capsuleId: capsule.id, name: this.#world.scheduler.pick(["tools", "other"]), overwrite: true };
-    this.#end(daemon, capsule, `capture ${capsule.id}`, async (holder) => {
-      await holder.services.templates.capture(team, request);
-    });
+    const work = async (holder: Daemon) => void (await holder.services.templates.capture(team, request));
+    this.#end(daemon, capsule, { id: capsule.id, action: "snapshot", work });
   }
 
   /** A command that ends the capsule. */
-  #end(daemon: Daemon, capsule: KnownCapsule, what: string, work: (holder: Daemon) => Promise<void>): void {
+  #end(daemon: Daemon, capsule: KnownCapsule, request: Request<void>): void {
     capsule.endings += 1;
-    this.#ask(daemon, what, () => this.#at(daemon, capsule.id, work), {
+    const what = `${request.action} ${capsule.id}`;
+    this.#ask(daemon, what, () => routed(this.#world, daemon, request), {
       told: () => {
         capsule.isEnded = true;
         this.#world.checks.holds(`${what} was answered`, (now) => now.tombstones.has(capsule.id));
@@ -127,37 +139,70 @@ export class Commands {
   }
 
   pause(daemon: Daemon): void {
-    this.#change(daemon, "pause", "paused", (holder, id) => holder.services.capsules.pause(team, id));
+    this.change(daemon, this.#any(), "pause");
   }
 
   resume(daemon: Daemon): void {
-    this.#change(daemon, "resume", "running", (holder, id) => holder.services.capsules.resume(team, id));
+    this.change(daemon, this.#any(), "resume");
   }
 
   stop(daemon: Daemon): void {
-    this.#change(daemon, "stop", "stopped", (holder, id) => holder.services.capsules.stop(team, id));
+    this.change(daemon, this.#any(), "stop");
   }
 
   start(daemon: Daemon): void {
-    this.#change(daemon, "start", "running", (holder, id) => holder.services.capsules.start(team, id));
+    this.change(daemon, this.#any(), "start");
   }
 
-  #change(daemon: Daemon, verb: string, status: string, work: (holder: Daemon, id: string) => Promise<unknown>): void {
-    const capsule = this.#any();
+  change(daemon: Daemon, capsule: KnownCapsule | undefined, verb: Verb): void {
     if (capsule === undefined) return;
     const isAlone = capsule.changes === 0;
     capsule.changes += 1;
     const begun = ++capsule.begun;
     capsule.status = undefined;
-    this.#ask(daemon, `${verb} ${capsule.id}`, () => this.#at(daemon, capsule.id, (at) => work(at, capsule.id)), {
+    const { id } = capsule;
+    const request: Request<unknown> = { id, action: verb, work: ({ services }) => services.capsules[verb](team, id) };
+    this.#ask(daemon, `${verb} ${id}`, () => routed(this.#world, daemon, request), {
       told: () => {
         capsule.changes -= 1;
-        if (isAlone && capsule.changes === 0 && capsule.begun === begun) capsule.status = status;
+        if (isAlone && capsule.changes === 0 && capsule.begun === begun) capsule.status = statusAfter[verb];
       },
       refused: (code) => {
         capsule.changes -= 1;
         if (code === "not_found" && capsule.isSure) this.#world.violated(`I8: ${capsule.id} is not found`);
       },
+    });
+  }
+
+  /** Writes, pauses and resumes in an order that most of them succeed in. */
+  goOn(daemon: Daemon): void {
+    const { scheduler } = this.#world;
+    const capsule = this.#any();
+    if (capsule === undefined) this.create(daemon);
+    else if (capsule.status === "paused" && scheduler.chance(0.8)) this.#rest();
+    else if (capsule.status === "paused") this.change(daemon, capsule, "resume");
+    else if (scheduler.chance(0.4)) this.write(daemon, capsule);
+    else this.change(daemon, capsule, capsule.status === undefined && scheduler.chance(0.5) ? "resume" : "pause");
+  }
+
+  /** Paused capsules are left alone, so that they are released. */
+  #rest(): void {
+    this.#world.scheduler.note("paused capsules rest");
+    for (const { life } of this.#world.hosts) life?.advance(restMs);
+  }
+
+  /** A command that writes; each has a number. */
+  write(daemon: Daemon, capsule: KnownCapsule | undefined): void {
+    if (capsule === undefined) return;
+    const { id } = capsule;
+    const number = ++capsule.lastWrite;
+    const write = async (holder: Daemon) => {
+      await this.#world.scheduler.turn(`write ${number} in ${id}`);
+      this.#world.hosts.find(({ name }) => name === holder.life.host)!.machine.write(id, number);
+    };
+    const work = (holder: Daemon) => holder.services.capsules.use(team, id, "exec", () => write(holder));
+    this.#ask(daemon, `write ${number} in ${id}`, () => routed(this.#world, daemon, { id, action: "exec", work }), {
+      told: () => void capsule.written.push(number),
     });
   }
 
@@ -168,7 +213,8 @@ export class Commands {
     const name = scheduler.pick(names);
     const ask = capsule.askName(name, scheduler.trace.length);
     const work = async (holder: Daemon) => void (await holder.services.capsules.update(team, capsule.id, { name }));
-    this.#ask(daemon, `rename ${capsule.id} ${name}`, () => this.#at(daemon, capsule.id, work), {
+    const request: Request<void> = { id: capsule.id, action: "update", work };
+    this.#ask(daemon, `rename ${capsule.id} ${name}`, () => routed(this.#world, daemon, request), {
       told: () => {
         capsule.named(ask);
         checks.holds(`${capsule.id} was renamed`, (now) => {
@@ -211,8 +257,9 @@ export class Commands {
     const capsule = this.#any();
     if (capsule === undefined) return;
     const { id, isEnded } = capsule;
-    const look = async (holder: Daemon) => void holder.services.capsules.get(team, id);
-    this.#ask(daemon, `get ${id}`, () => this.#at(daemon, id, look), {
+    const work = async (holder: Daemon) => void holder.services.capsules.get(team, id);
+    const request: Request<void> = { id, action: "read", work, ofRow: async () => {} };
+    this.#ask(daemon, `get ${id}`, () => routed(this.#world, daemon, request), {
       told: () => {
         if (isEnded) this.#world.violated(`I9: ${id} was destroyed, and is found`);
       },
@@ -270,23 +317,6 @@ export class Commands {
 
   #any(): KnownCapsule | undefined {
     return this.#world.scheduler.pick([...this.#world.model.capsules.values()].slice(-6));
-  }
-
-  /** As the gate of the HTTP server and the peer port do it. */
-  async #at<T>(entry: Daemon, id: string, work: (holder: Daemon) => Promise<T>): Promise<T> {
-    const { locations } = entry.cluster;
-    for (let tries = 0; tries < 2; tries++) {
-      const place = entry.places.isHere(team, id) ? { at: "here" as const } : await locations.find(team, id);
-      if (place.at === "here") return await work(entry);
-      if (place.at === "nowhere") throw new CapsuleError("not_found", `there is no capsule ${id}`);
-      if (place.at !== "host" || locations.peer(place.host) === undefined) break;
-      const answer = await this.#world.askPeer<T | symbol>(entry, place.host, async (holder) =>
-        holder.places.isHere(team, id) ? await work(holder) : wrongHost,
-      );
-      if (answer !== wrongHost) return answer as T;
-      locations.forget(team, id);
-    }
-    throw new CapsuleError("unavailable", `the host of capsule ${id} cannot be reached`);
   }
 
   #ask<T>(daemon: Daemon, what: string, work: () => Promise<T>, { told, refused, unknown }: Ends<T>): void {

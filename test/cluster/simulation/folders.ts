@@ -1,25 +1,33 @@
 /** SQLite databases of hosts, in memory. Each is used by one schedule after the other, since its schema takes longer than a schedule. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, openDatabase } from "../../../src/db/database.ts";
+import { Unsynced } from "./unsynced.ts";
+
+export interface Folder {
+  database: Database;
+  unsynced: Unsynced;
+}
 
 export class Folders {
-  readonly #databases = new Map<string, { database: Database; tables: string[] }>();
+  readonly #folders = new Map<string, Folder & { tables: string[] }>();
 
   /** The database of the host of that name, without rows. */
-  empty(name: string): Database {
-    const { database, tables } = this.#databases.get(name) ?? this.#make(name);
+  empty(name: string): Folder {
+    const { database, unsynced, tables } = this.#folders.get(name) ?? this.#make(name);
     database.exec("PRAGMA foreign_keys = OFF");
     for (const table of tables) database.exec(`DELETE FROM ${table}`);
     database.exec("PRAGMA foreign_keys = ON");
-    return database;
+    unsynced.forget();
+    return { database, unsynced };
   }
 
   #make(name: string) {
-    const database = openDatabase(":memory:");
-    const found = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all() as { name: string }[];
+    const opened = openDatabase(":memory:");
+    const found = opened.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all() as { name: string }[];
     const tables = found.map((table) => table.name).filter((table) => !table.startsWith("sqlite_stat"));
-    const made = { database: withKeptStatements(database), tables };
-    this.#databases.set(name, made);
+    const database = withKeptStatements(opened);
+    const made = { database, unsynced: new Unsynced(database, tables), tables };
+    this.#folders.set(name, made);
     return made;
   }
 }

@@ -3,20 +3,25 @@ import { Cluster } from "../../../src/cluster/cluster.ts";
 import { Membership } from "../../../src/cluster/membership.ts";
 import { PeerPlaces } from "../../../src/cluster/peer-places.ts";
 import { Postgres } from "../../../src/cluster/postgres.ts";
+import { Releases } from "../../../src/cluster/releases.ts";
+import { Upkeep } from "../../../src/cluster/upkeep.ts";
 import { clusteredServices, startCluster } from "../../../src/clustered.ts";
 import { CatalogRows } from "../../../src/db/catalog-rows.ts";
 import type { Database } from "../../../src/db/database.ts";
 import { HoldingRows } from "../../../src/db/holding-rows.ts";
 import type { Services } from "../../../src/http/services.ts";
 import { CapsuleError } from "../../../src/wire/errors.ts";
-import { FakeHost, type HostVerb } from "../../fakes/fake-host.ts";
+import type { HostVerb } from "../../fakes/fake-host.ts";
 import { type FakeService, fakeService } from "../../fakes/fake-service.ts";
 import { scheduledPg } from "../../fakes/scheduled-pg.ts";
 import { joining } from "../statements.ts";
+import { SimulatedFiles, SimulatedUploads } from "./bucket.ts";
+import type { Folder } from "./folders.ts";
 import { Life } from "./life.ts";
+import { SimulatedMachine } from "./machine.ts";
+import { limits, team } from "./model.ts";
+import { placed } from "./routes.ts";
 import type { World } from "./world.ts";
-
-export const team = "team-red";
 
 export interface Daemon {
   life: Life;
@@ -24,22 +29,34 @@ export interface Daemon {
   services: Services;
   cluster: Cluster;
   places: PeerPlaces;
+  /** Undefined: the cluster has no bucket. */
+  upkeep: Upkeep | undefined;
   /** Last change that a stream of events at this host was told of each capsule; undefined: it is gone. */
   told: Map<string, string | undefined>;
   /** The team's version in the database by which the stream had begun. */
   followedFrom: number | undefined;
 }
 
-/** Limits of the team, over all hosts. */
-export const limits = { capsules: 4, runningVcpus: 2, templates: 2 };
+/** Rest of a paused capsule before its upload. */
+const releaseAfterMs = 20;
+/** Folders that were set aside which a machine keeps. */
+const cachedMax = 2;
+
+interface Parts {
+  sql: Postgres;
+  holding: HoldingRows;
+  service: FakeService;
+  cluster: Cluster;
+}
 
 const failing: HostVerb[] = ["start", "restore", "boot", "save", "unsave", "capture", "release"];
 const silent = { info() {}, warn() {}, error() {} };
 
 export class SimulatedHost {
   readonly name: string;
-  readonly machine = new FakeHost();
+  readonly machine = new SimulatedMachine();
   readonly database: Database;
+  readonly #folder: Folder;
   readonly #world: World;
   /** The number of the last join, as host.json has it. */
   #epoch = 0;
@@ -52,10 +69,12 @@ export class SimulatedHost {
   /** Other hosts reach it. */
   isReachable = true;
 
-  constructor(world: World, name: string, database: Database) {
+  constructor(world: World, name: string, folder: Folder) {
     this.#world = world;
     this.name = name;
-    this.database = database;
+    this.#folder = folder;
+    this.database = folder.database;
+    folder.unsynced.isFollowing = world.bucket.isThere;
     const { scheduler } = world;
     this.machine.moment = () => scheduler.turn("a moment of the host");
     this.machine.before = (verb, id) => {
@@ -98,6 +117,10 @@ export class SimulatedHost {
     this.kill();
     for (const id of this.machine.guests.keys()) this.#world.model.lost(id);
     this.machine.guests.clear();
+    const { unsynced } = this.#folder;
+    if (!this.#world.bucket.isThere || !unsynced.hasAny || this.#world.scheduler.chance(0.3)) return;
+    this.#world.scheduler.note("  what was not synced is gone");
+    unsynced.drop();
   }
 
   /** Another folder's daemon says that it is this host, of this epoch: no heartbeat of it is answered. */
@@ -127,6 +150,9 @@ export class SimulatedHost {
       return;
     }
     const { name, database, machine } = this;
+    const { isThere: hasBucket } = this.#world.bucket;
+    const holding = new HoldingRows(database);
+    const files = hasBucket ? new SimulatedFiles(this.#world, machine) : undefined;
     let joined: Cluster | undefined;
     const service = fakeService({
       ...{ database, host: machine, clock: life, quotas: limits },
@@ -136,7 +162,7 @@ export class SimulatedHost {
           me: { name, epoch: this.#epoch, nonce: `nonce-${name}` },
           rows: {
             ...{ audit: auditRows, catalog: new CatalogRows(database), templates: templateRows },
-            holding: new HoldingRows(database),
+            holding,
           },
           onRefused: () => {
             this.mustEnd = true;
@@ -146,15 +172,40 @@ export class SimulatedHost {
       },
     });
     const cluster = joined!;
-    mutant?.plant?.(cluster);
-    await startCluster(cluster, service, { folders: service.host.moved });
+    mutant?.plant?.(cluster, { store: service.store, holding, database, files });
+    const upkeep = files && this.#upkeep(life, { sql, holding, files, service, cluster });
+    await startCluster(cluster, service, { folders: machine.moved, files });
+    if (hasBucket) this.#release(life, { sql, holding, service, cluster });
     await service.recover();
     cluster.recovered();
     const services = clusteredServices({ service, cluster, health: service.health, keysStaleMs: 900_000 });
-    const places = new PeerPlaces(cluster.locations, service.store);
-    this.daemon = { life, service, services, cluster, places, told: new Map(), followedFrom: undefined };
+    const places = new PeerPlaces(cluster.locations, service.store, (...of) => cluster.acquiring.coming(...of));
+    const daemon = { life, service, services, cluster, places, upkeep, told: new Map(), followedFrom: undefined };
+    cluster.placeBy((capsule) => placed(this.#world, daemon, capsule, "move"));
+    this.daemon = daemon;
     this.#world.scheduler.note(`${life.name} listens`);
-    await this.#follow(this.daemon);
+    if (!hasBucket) await this.#follow(this.daemon);
+  }
+
+  /** As join does it: before the daemon's first upload is noted. */
+  #upkeep(life: Life, { sql, holding, files, service, cluster }: Parts & { files: SimulatedFiles }): Upkeep {
+    const { machine, name: host } = this;
+    const held = service.store.all().map(({ id }) => ({ id, epoch: holding.epoch(id) }));
+    machine.repair(held.map((each) => ({ ...each, isReleasing: holding.releasing(each.id) !== null })));
+    return new Upkeep({
+      ...{ sql, host, bucket: this.#world.bucket.listed, holding, folders: files, store: service.store },
+      ...{ cacheBytes: cachedMax * 1_000, clock: life, log: silent, onEnded() {} },
+      isPutBack: () => cluster.membership.isPutBack,
+    });
+  }
+
+  #release(life: Life, { sql, holding, service, cluster }: Parts): void {
+    const { leaving, membership } = cluster;
+    cluster.releases = new Releases({
+      ...{ store: service.store, holding, leaving, sql, clock: life, log: silent, afterMs: releaseAfterMs },
+      uploads: new SimulatedUploads(this.#world, this.machine),
+      isAway: () => sql.isAway || membership.isExpired || membership.isPutBack,
+    });
   }
 
   /** As joinCluster: a host that has joined before starts without the database, too. False: the daemon ends. */

@@ -69,6 +69,7 @@ export function liveByLives(): Disposable {
   const { setTimeout: set, clearTimeout: clear } = globalThis;
   const { setTimeout: delay } = timers;
   const { randomBytes } = crypto;
+  const { random } = Math;
   const inLife = (callback: (...of: unknown[]) => void, ms = 0, ...of: unknown[]) => {
     const life = Life.current;
     return life === undefined ? set(callback, ms, ...of) : new LifeTimer(life.after(ms, () => callback(...of)));
@@ -80,6 +81,7 @@ export function liveByLives(): Disposable {
     const life = Life.current;
     return life === undefined ? delay(ms, value, options) : delayed(life, ms ?? 0, value, options?.signal);
   }) as typeof delay;
+  Math.random = () => Life.current?.random.next() ?? random();
   crypto.randomBytes = ((size: number) => {
     const life = Life.current;
     return life === undefined ? randomBytes(size) : life.random.bytes(size);
@@ -90,6 +92,7 @@ export function liveByLives(): Disposable {
       Object.assign(globalThis, { setTimeout: set, clearTimeout: clear });
       timers.setTimeout = delay;
       crypto.randomBytes = randomBytes;
+      Math.random = random;
       syncBuiltinESMExports();
     },
   };

@@ -1,5 +1,10 @@
 /** The answers that clients of a schedule got: the hosts have to agree with them, at the step of the answer and at the end. */
 
+export const team = "team-red";
+
+/** Limits of the team, over all hosts. */
+export const limits = { capsules: 4, runningVcpus: 2, templates: 2 };
+
 /** A name that was asked for; without an answer it may be given as long as no later one was. */
 interface Ask {
   name: string | null;
@@ -22,6 +27,9 @@ export class KnownCapsule {
   changes = 0;
   /** Changes of its status so far. */
   begun = 0;
+  /** The numbers of all writes that were asked for, and of those that were acknowledged. */
+  lastWrite = 0;
+  readonly written: number[] = [];
   #name: string | null;
   #asks: Ask[] = [];
 

@@ -3,11 +3,24 @@
  * The seeds are those of schedules that find it.
  */
 import assert from "node:assert/strict";
+import type { CapsuleStore } from "../../../src/capsules/store.ts";
 import type { Cluster } from "../../../src/cluster/cluster.ts";
+import { type Database, withoutSync } from "../../../src/db/database.ts";
+import type { HoldingRows } from "../../../src/db/holding-rows.ts";
+import type { SimulatedFiles } from "./bucket.ts";
 import type { Mix } from "./commands.ts";
 import type { ScheduledDatabase } from "./database.ts";
+import { bucketSeeds, type Faults, none } from "./faults.ts";
 import { kind } from "./statements.ts";
-import type { Faults } from "./world.ts";
+
+/** Options of the host that a mistake is made in. */
+export interface PlantedParts {
+  store: CapsuleStore;
+  holding: HoldingRows;
+  database: Database;
+  /** Undefined: the cluster has no bucket. */
+  files: SimulatedFiles | undefined;
+}
 
 export interface Mutant {
   name: string;
@@ -15,7 +28,7 @@ export interface Mutant {
   functions?: Record<string, [text: string, by: string][]>;
   /** SQL that is run before them. */
   first?: string;
-  plant?: (cluster: Cluster) => void;
+  plant?: (cluster: Cluster, parts: PlantedParts) => void;
   /** Faults and commands by which it shows. Default: those of each schedule. */
   faults?: Partial<Faults>;
   mix?: Mix;
@@ -23,10 +36,74 @@ export interface Mutant {
   seed: number;
 }
 
-const none: Faults = { fates: kind, host: 0, peer: 0, step: 0 };
 const overlapping: Faults = { ...none, fates: { ...kind, held: 0.6 } };
 const late: Faults = { ...none, fates: { ...kind, late: 0.3 } };
+const cutting: Faults = { ...none, move: 0.5 };
 const dying: Faults = { ...none, fates: { ...kind, late: 0.2 }, step: 0.06 };
+
+/** Mistakes that need a bucket. */
+const ofMoves: Mutant[] = [
+  {
+    name: "a release is sent before its mark is synced",
+    seed: bucketSeeds + 2,
+    plant: (_cluster, { holding, database }) => {
+      const mark = holding.setReleasing.bind(holding);
+      holding.setReleasing = (...of) => withoutSync(database, () => mark(...of));
+    },
+    ...{ faults: cutting, mix: "moves" },
+  },
+  {
+    name: "the collector takes a checkpoint as soon as its capsule is acquired",
+    seed: bucketSeeds + 38,
+    functions: {
+      add_garbage: [["WHERE checkpoint = p)", "WHERE checkpoint = p AND host IS NULL)"]],
+      is_named: [["WHERE checkpoint = p_prefix)", "WHERE checkpoint = p_prefix AND host IS NULL)"]],
+      acquire_capsule: [
+        [
+          "WHERE id = p_id RETURNING * INTO r;",
+          "WHERE id = p_id RETURNING * INTO r; PERFORM add_garbage(ARRAY[r.checkpoint]);",
+        ],
+      ],
+    },
+    ...{ faults: { ...none, bucket: 0.3, move: 0.3 }, mix: "moves" },
+  },
+  {
+    name: "a capsule is resumed although its release may be under way",
+    seed: bucketSeeds + 2,
+    plant: (_cluster, { store }) => {
+      store.leaving.add = () => store.leaving;
+    },
+    ...{ faults: { ...none, fates: { ...kind, late: 0.3, unanswered: 0.2 } }, mix: "moves" },
+  },
+  {
+    name: "a capsule is resumed without an acquire",
+    seed: bucketSeeds + 2,
+    functions: {
+      acquire_capsule: [
+        [
+          "UPDATE capsules SET host = p_host, epoch = epoch + 1, intent = p_intent, copy = p_copy, version = v, lost_at = NULL\n    WHERE id = p_id RETURNING * INTO r;",
+          "r.host := p_host; r.epoch := r.epoch + 1; r.intent := p_intent;",
+        ],
+      ],
+    },
+    ...{ faults: none, mix: "moves" },
+  },
+  {
+    name: "an acquire leaves the epoch as it is",
+    seed: bucketSeeds,
+    functions: { acquire_capsule: [["epoch = epoch + 1", "epoch = epoch"]] },
+    ...{ faults: late, mix: "moves" },
+  },
+  {
+    name: "a folder that was set aside is taken by its id alone",
+    seed: bucketSeeds + 9,
+    plant: (_cluster, { files }) => {
+      const cachedFor = files!.cachedFor.bind(files);
+      files!.cachedFor = (released) => files!.ofCapsule(released.row.id) ?? cachedFor(released);
+    },
+    ...{ faults: none, mix: "moves" },
+  },
+];
 
 export const mutants: Mutant[] = [
   {
@@ -164,6 +241,7 @@ export const mutants: Mutant[] = [
     },
     ...{ faults: dying, mix: "runs" },
   },
+  ...ofMoves,
 ];
 
 /** Changes the functions of the database. Throws when a text is not there any longer. */

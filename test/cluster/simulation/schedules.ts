@@ -4,8 +4,8 @@ import { keys } from "../../api.ts";
 import { clusterDatabase, type Databases } from "../statements.ts";
 import { ScheduledDatabase } from "./database.ts";
 import { Folders } from "./folders.ts";
-import { limits } from "./host.ts";
 import { liveByLives } from "./life.ts";
+import { limits } from "./model.ts";
 import { type Mutant, plantFunctions } from "./mutants.ts";
 import { World } from "./world.ts";
 
@@ -22,7 +22,7 @@ const patient = `DO $$ DECLARE f regprocedure; BEGIN
   END LOOP; END $$`;
 
 const hashOf = (of: "red" | "blue") => hash("sha256", keys[of], "hex");
-const emptied = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams"];
+const emptied = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams", "garbage"];
 const empty = `${emptied.map((table) => `DELETE FROM ${table};`).join(" ")}
   UPDATE cluster SET catalog = 1;
   INSERT INTO teams (id, name, created_at, catalog) VALUES ('team-red', 'red', 1, 1), ('team-blue', 'blue', 1, 1);

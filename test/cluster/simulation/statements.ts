@@ -35,6 +35,8 @@ export class Statements {
   readonly #scheduler: Scheduler;
   readonly #database: ScheduledDatabase;
   fates: Fates = kind;
+  /** By so much reads have a fate more seldom. */
+  readsSafety = 1;
   /** Hosts that the database is away for. */
   readonly away = new Set<string>();
   /** Called when a host sends one. */
@@ -122,7 +124,7 @@ export class Statements {
 
   async #meet(statement: Statement): Promise<void> {
     const { held, unanswered, lost, late } = this.fates;
-    const fate = this.#scheduler.random.next();
+    const fate = this.#scheduler.random.next() * (statement.call === undefined ? this.readsSafety : 1);
     const giveUp = (why: string) => {
       this.#scheduler.note(`  ${why}`);
       statement.life.advance(timeoutMs);

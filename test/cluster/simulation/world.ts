@@ -1,26 +1,24 @@
 /** One schedule: hosts, their database, clients and faults, all by one seed. */
 import { Random } from "../../conformance/random.ts";
-import { Checks, Violation } from "./checks.ts";
-import { Commands, Lost } from "./commands.ts";
+import { SimulatedBucket } from "./bucket.ts";
+import { Checks } from "./checks.ts";
+import { Commands } from "./commands.ts";
 import type { ScheduledDatabase } from "./database.ts";
+import { bucketSeeds, type Faults, none } from "./faults.ts";
 import type { Folders } from "./folders.ts";
 import { type Daemon, SimulatedHost } from "./host.ts";
 import type { Life } from "./life.ts";
-import { Model } from "./model.ts";
+import { limits, Model } from "./model.ts";
 import type { Mutant } from "./mutants.ts";
+import { Lost } from "./routes.ts";
 import { Scheduler } from "./scheduler.ts";
-import { type Fates, kind, Statements } from "./statements.ts";
-
-export interface Faults {
-  fates: Fates;
-  /** Probabilities, for each action of a host, for each request to a peer, and for each step. */
-  host: number;
-  peer: number;
-  step: number;
-}
+import { kind, Statements } from "./statements.ts";
+import { Violation } from "./violation.ts";
 
 const [stepsMin, stepsMore, commandsAtOnce] = [60, 80, 5];
-const minuteMs = 61_000;
+/** A capsule that leaves its host, comes to another one and runs there takes some 40. */
+const [movedStepsMin, movedStepsMore] = [120, 160];
+const [minuteMs, dayMs] = [61_000, 86_400_001];
 /** Timers of less are waited for at the end. */
 const shortMs = 300;
 
@@ -32,11 +30,16 @@ export class World {
   readonly checks: Checks;
   readonly commands: Commands;
   readonly hosts: SimulatedHost[];
+  readonly bucket: SimulatedBucket;
   readonly mutant: Mutant | undefined;
   faults: Faults;
   readonly #lifeRandom: Random;
+  /** Links that are cut one way: `a>b` is that from a to b. */
+  readonly #cut = new Set<string>();
   readonly #asks = new Set<{ from: Life; to: Life; lose: (error: Error) => void }>();
   #violation: unknown;
+  /** The next step is its end. */
+  #dying: Life | undefined;
   /** Steps until the database, or a link between hosts, is there again. */
   #mending = 0;
 
@@ -45,21 +48,26 @@ export class World {
     this.#lifeRandom = new Random(seed ^ 0x5eed);
     this.database = database;
     this.mutant = mutant;
+    this.bucket = new SimulatedBucket(this, seed >= bucketSeeds);
     this.faults = { ...this.#faults(), ...mutant?.faults };
     this.statements = new Statements(this.scheduler, database);
     this.statements.fates = this.faults.fates;
+    if (this.bucket.isThere) this.statements.readsSafety = 4;
     this.checks = new Checks(this);
     this.commands = new Commands(this);
     this.statements.onCommitted = (statement, outcome) => {
       this.checks.isDirty ||= statement.call !== "heartbeat";
       if ("rows" in outcome) this.checks.committed(statement);
+      const isMove = statement.call === "release_capsule" || statement.call === "acquire_capsule";
+      if (isMove && "rows" in outcome && this.scheduler.chance(this.faults.move)) this.#dying = statement.life;
     };
     this.statements.isOld = (statement) => this.checks.isOld(statement);
     this.statements.onSent = ({ call, values }) => {
       if (call === "admit_resume") this.model.unadmitted.add(String(values[0]));
     };
     this.statements.onAnswered = ({ call, values }, outcome) => {
-      if (call === "admit_resume" && "rows" in outcome) this.model.unadmitted.delete(String(values[0]));
+      const isAdmitted = call === "admit_resume" || call === "acquire_capsule";
+      if (isAdmitted && "rows" in outcome) this.model.unadmitted.delete(String(values[0]));
     };
     const count = this.scheduler.chance(0.3) ? 3 : 2;
     this.hosts = ["a", "b", "c"].slice(0, count).map((name) => new SimulatedHost(this, name, folders.empty(name)));
@@ -81,13 +89,31 @@ export class World {
   /** Throws what does not hold. */
   async play(): Promise<void> {
     for (const host of this.hosts) host.start();
-    const steps = stepsMin + this.scheduler.random.below(stepsMore);
+    if (this.bucket.isThere) await this.#warmUp();
+    const [min, more] = this.bucket.isThere ? [movedStepsMin, movedStepsMore] : [stepsMin, stepsMore];
+    const steps = min + this.scheduler.random.below(more);
     for (let step = 0; step < steps; step++) {
       await this.#step();
       await this.#settled();
     }
     await this.#end();
     await this.checks.atEnd();
+  }
+
+  /** All hosts listen, and have some capsules, before the first fault. */
+  async #warmUp(): Promise<void> {
+    const { faults } = this;
+    this.#setFaults(none);
+    await this.#drained();
+    for (let left = 1 + this.scheduler.random.below(limits.runningVcpus); left > 0; left--)
+      this.commands.create(this.scheduler.pick(this.hosts).daemon!);
+    await this.#drained();
+    this.#setFaults(faults);
+  }
+
+  #setFaults(faults: Faults): void {
+    this.faults = faults;
+    this.statements.fates = faults.fates;
   }
 
   onDeath(life: Life): void {
@@ -101,7 +127,9 @@ export class World {
     await this.scheduler.turn(to);
     const host = this.hosts.find((each) => each.name === name)!;
     const { daemon } = host;
-    if (daemon === undefined || !host.isReachable || this.scheduler.chance(this.faults.peer)) throw new Lost(to);
+    const isCut = (way: string) => !host.isReachable || this.#cut.has(way);
+    if (daemon === undefined || isCut(`${entry.life.host}>${name}`) || this.scheduler.chance(this.faults.peer))
+      throw new Lost(to);
     const { promise: lost, reject } = Promise.withResolvers<never>();
     lost.catch(() => {});
     const ask = { from: entry.life, to: daemon.life, lose: reject };
@@ -110,7 +138,7 @@ export class World {
       const asked = daemon.life.run(() => work(daemon));
       const value = await Promise.race([asked, lost]);
       await this.scheduler.turn(`the answer of ${name}`);
-      if (this.scheduler.chance(this.faults.peer)) throw new Lost(to);
+      if (this.#cut.has(`${name}>${entry.life.host}`) || this.scheduler.chance(this.faults.peer)) throw new Lost(to);
       return value;
     } finally {
       this.#asks.delete(ask);
@@ -130,10 +158,20 @@ export class World {
   /** Most schedules have faults of some kinds alone, so that each of them shows. */
   #faults(): Faults {
     const some = (most: number) => (this.scheduler.chance(0.5) ? most * this.scheduler.random.next() : 0);
+    if (this.bucket.isThere) return this.#faultsOfMoves(some);
     const lossy = { held: some(0.6), unanswered: some(0.4), lost: some(0.3), late: some(0.5) };
-    if (this.scheduler.chance(0.3)) return { fates: { ...kind, held: 0.7 }, host: 0, peer: 0, step: 0 };
-    if (this.scheduler.chance(0.4)) return { fates: lossy, host: 0, peer: 0, step: 0 };
-    return { fates: lossy, host: some(0.1), peer: some(0.2), step: some(0.08) };
+    if (this.scheduler.chance(0.3)) return { ...none, fates: { ...kind, held: 0.7 } };
+    if (this.scheduler.chance(0.4)) return { ...none, fates: lossy };
+    return { ...none, fates: lossy, host: some(0.1), peer: some(0.2), step: some(0.08) };
+  }
+
+  #faultsOfMoves(some: (most: number) => number): Faults {
+    const lossy = { held: some(0.4), unanswered: some(0.3), lost: some(0.2), late: some(0.3) };
+    const bucket = some(0.3);
+    const move = some(0.3);
+    if (this.scheduler.chance(0.2)) return { ...none, bucket, move };
+    if (this.scheduler.chance(0.3)) return { ...none, fates: lossy, bucket };
+    return { fates: lossy, host: some(0.1), peer: some(0.2), step: some(0.08), bucket, move };
   }
 
   async #settled(): Promise<void> {
@@ -146,7 +184,11 @@ export class World {
   async #step(): Promise<void> {
     const { scheduler, statements, commands } = this;
     if (await statements.countDown()) return;
+    this.bucket.countDown();
     this.#mend();
+    const dying = this.hosts.find(({ life }) => life !== undefined && life === this.#dying);
+    this.#dying = undefined;
+    if (dying !== undefined) return scheduler.chance(0.5) ? dying.kill() : dying.cutPower();
     if (scheduler.chance(this.faults.step)) return this.#fault();
     const up = this.hosts.filter(({ daemon }) => daemon !== undefined);
     const down = this.hosts.filter(({ life }) => life === undefined);
@@ -157,6 +199,7 @@ export class World {
       [isIdle ? 10 : 2, () => this.#pass()],
       [up.length > 0 && commands.underWay < commandsAtOnce ? 6 : 0, () => commands.issue(scheduler.pick(up).daemon!)],
       [down.length, () => scheduler.pick(down).start()],
+      [this.bucket.isThere && up.length > 0 ? 0.15 : 0, () => this.#keepUp(scheduler.pick(up))],
     ];
     let left = scheduler.random.next() * weights.reduce((sum, [weight]) => sum + weight, 0);
     for (const [weight, act] of weights) {
@@ -198,8 +241,38 @@ export class World {
       },
       () => this.#reconcile(host),
       () => host.impersonate(),
+      ...(this.bucket.isThere ? this.#faultsOfBucket(host) : []),
     ];
     await scheduler.pick(faults)();
+  }
+
+  #faultsOfBucket({ name }: SimulatedHost): (() => void)[] {
+    const { scheduler, bucket } = this;
+    const mended = () => {
+      this.#mending = 5 + scheduler.random.below(40);
+    };
+    return [
+      () => {
+        scheduler.note("the bucket is away");
+        bucket.isAway = true;
+        mended();
+      },
+      () => {
+        const [to] = this.hosts.filter((other) => other.name !== name);
+        scheduler.note(`nothing comes from ${name} to ${to!.name}`);
+        this.#cut.add(`${name}>${to!.name}`);
+        mended();
+      },
+    ];
+  }
+
+  /** The periodic work of a host, before which a day may pass for the garbage. */
+  async #keepUp({ daemon }: SimulatedHost): Promise<void> {
+    if (this.scheduler.chance(0.5)) {
+      this.scheduler.note("a day passes for the garbage");
+      await this.database.ask(`UPDATE garbage SET at = at - ${dayMs}, tried_at = NULL`);
+    }
+    daemon?.life.run(async () => await daemon.upkeep?.pass()).catch((error: unknown) => this.broken(error));
   }
 
   #mend(): void {
@@ -209,6 +282,8 @@ export class World {
 
   #reachAll(): void {
     this.statements.away.clear();
+    this.#cut.clear();
+    this.bucket.isAway = false;
     for (const host of this.hosts) host.isReachable = true;
   }
 
@@ -219,9 +294,10 @@ export class World {
   /** Everything is up and reached, and some minutes pass. */
   async #end(): Promise<void> {
     this.scheduler.note("all faults end");
-    this.faults = { fates: kind, host: 0, peer: 0, step: 0 };
+    this.faults = none;
     await this.statements.finish();
     this.#reachAll();
+    this.bucket.countDown(true);
     await this.#drained();
     await this.#unchanging();
     this.checks.streams();
@@ -233,6 +309,20 @@ export class World {
       await this.#drained();
     }
     if (this.commands.underWay > 0) this.violated("a client waits for ever");
+    if (this.bucket.isThere) await this.#resumed();
+  }
+
+  /** Each paused capsule is resumed, and paused again, by a request to any host. */
+  async #resumed(): Promise<void> {
+    for (const capsule of this.model.sure()) {
+      if (this.checks.now.capsules.get(capsule.id)?.status !== "paused") continue;
+      for (const verb of ["resume", "pause"] as const) {
+        this.commands.change(this.scheduler.pick(this.hosts).daemon!, capsule, verb);
+        await this.#drained();
+      }
+      for (const { life } of this.hosts) life!.advance(shortMs);
+      await this.#drained();
+    }
   }
 
   /** Hosts have read all that they ask for each second, and each half. */
