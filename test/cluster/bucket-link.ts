@@ -13,6 +13,8 @@ export interface Disturbance {
   cutAfter?: number;
   /** No answer, and nothing is passed on. */
   isHeld?: true;
+  /** The connection ends without an answer, and nothing is passed on. */
+  isCut?: true;
   /** Passed on with another body. */
   change?: (body: Buffer) => Buffer;
   /** A body that has no end. */
@@ -46,8 +48,13 @@ export class BucketLink implements AsyncDisposable {
     return { link, bucket: { ...bucket, url: `http://127.0.0.1:${port}${link.#to.pathname}` } };
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Ends the connections of the requests that are held. */
+  drop(): void {
     this.#server.closeAllConnections();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.drop();
     await new Promise((resolve) => this.#server.close(resolve));
   }
 
@@ -55,9 +62,13 @@ export class BucketLink implements AsyncDisposable {
     const { method = "", url = "" } = incoming;
     const asked = { method, name: decodeURIComponent(url.slice(this.#to.pathname.length + 1)) };
     this.asked.push(asked);
-    const { status, body: said, headers: more, cutAfter, isHeld, change, isEndless } = this.rule(asked) ?? {};
+    const { status, body: said, headers: more, cutAfter, isHeld, isCut, change, isEndless } = this.rule(asked) ?? {};
     const body = Buffer.concat((await incoming.toArray()) as Buffer[]);
     if (isHeld) return;
+    if (isCut) {
+      answer.destroy();
+      return;
+    }
     if (status !== undefined) {
       answer.writeHead(status, more).end(said);
       return;
