@@ -41,7 +41,16 @@ test("every column of a host's capsules is released, or is the host's alone", ()
       .map(({ name }) => String(name))
       .sort(),
     [
-      ...["api_keys", "audit", "audit_horizons", "capsules", "idempotency", "metrics", "network_decisions"],
+      ...[
+        "api_keys",
+        "audit",
+        "audit_horizons",
+        "audit_sent",
+        "capsules",
+        "idempotency",
+        "metrics",
+        "network_decisions",
+      ],
       ...["released", "storages", "teams", "templates", "tombstones", "uploads"],
     ],
   );
