@@ -12,6 +12,7 @@ import { openBucket } from "../../src/bucket/opening.ts";
 import { type ChunkRecord, type SealedBucket, sha256Of } from "../../src/bucket/sealed-bucket.ts";
 import { type SealingKey, seal } from "../../src/bucket/sealing.ts";
 import type { Reply, TestCapsule } from "../client.ts";
+import { isLong } from "../faults/faults-form.ts";
 import { processesOf } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { BucketLink } from "./bucket-link.ts";
@@ -31,7 +32,9 @@ const patient = { deadlineMs: 600_000 };
 type Listed = Record<"id" | "status", string> & { host: string | null };
 type Bytes = Buffer<ArrayBuffer>;
 
-describe("a cluster whose bucket fails", { skip: lacksPostgres || lacksCeph, concurrency: false }, () => {
+const skip = lacksPostgres || lacksCeph || (!isLong && "only with CAPSULE_FAULTS=long");
+
+describe("a cluster whose bucket fails", { skip, concurrency: false }, () => {
   const folder = mkdtempSync(join(tmpdir(), "capsule-bucket-faults-"));
   let ceph: CephServer | undefined;
   let link: BucketLink;
