@@ -1,13 +1,14 @@
 /**
  * The database of a schedule: statements run in it one at a time, and some stay uncommitted while others run beside them. A statement
- * that waits for a lock of an uncommitted one is told from one that takes long by asking PostgreSQL which processes block it.
+ * that waits for a lock of an uncommitted one is told from one that takes long, or waits for an autovacuum, by asking PostgreSQL which
+ * processes block it.
  */
 import pg from "pg";
 import type { SentStatement } from "../../fakes/scheduled-pg.ts";
 
 /** Lives have times of their own. */
 const systemTimeout = setTimeout;
-const blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0 AS blocked";
+const blocked = "SELECT pg_blocking_pids($1) && $2::integer[] AS blocked";
 
 export type Outcome = { rows: Record<string, unknown>[] } | { error: Error };
 
@@ -107,7 +108,8 @@ export class ScheduledDatabase implements AsyncDisposable {
       // Most have an outcome by then, and to ask would take longer.
       await Promise.race([running.done, new Promise<void>((resolve) => systemTimeout(resolve, 1))]);
       if (running.outcome !== undefined) return;
-      const [found] = await this.ask<{ blocked: boolean }>(blocked, [running.lane.pid]);
+      const pids = this.#lanes.map(({ pid }) => pid);
+      const [found] = await this.ask<{ blocked: boolean }>(blocked, [running.lane.pid, pids]);
       if (running.outcome !== undefined || found?.blocked === true) return;
     }
   }
