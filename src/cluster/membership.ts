@@ -29,7 +29,7 @@ export interface Me {
 export interface Beat {
   catalog: number;
   isBack: boolean;
-  /** PostgreSQL's system and timeline. */
+  /** PostgreSQL's system and timeline, and the OIDs of the cluster's database and table. */
   place: string | undefined;
 }
 

@@ -347,7 +347,7 @@ test("what cannot leave is refused in one sentence, and nothing is changed", { s
   assert.match(await refusal(wrong), /the database has no cluster/);
   await sql.query("UPDATE cluster SET timeline = 'FFFFFFFF'", [], about);
   assert.match(await refusal(), /database was put back\n.*cluster confirm first/);
-  await sql.query("UPDATE cluster SET timeline = substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)", [], about);
+  await sql.query("UPDATE cluster SET timeline = split_part(database_place(), '/', 2)", [], about);
   const nonce = readHostFile(dataDir)!.nonce;
   await sql.query("UPDATE hosts SET nonce = 'another' WHERE name = 'two'", [], about);
   assert.match(await refusal(), /the cluster has no host two of this data folder/);

@@ -34,6 +34,7 @@ export class PostgresServer {
   log: string | undefined;
   #process: ChildProcess | undefined;
   #databases = 0;
+  #dumps = 0;
 
   private constructor(folder: string) {
     this.folder = folder;
@@ -114,20 +115,36 @@ export class PostgresServer {
     writeFileSync(join(this.#data, "standby.signal"), "");
     this.#own(this.#data);
     await this.resume();
-    runProgram("psql", [
-      "--host",
-      this.folder,
-      "--username=capsule",
-      "--dbname=postgres",
-      "--command=SELECT pg_promote()",
-    ]);
+    runProgram("psql", [...this.#client, "--dbname=postgres", "--command=SELECT pg_promote()"]);
   }
 
   /** The URL of a new, empty database. */
   newDatabase(): string {
     const name = `test_${++this.#databases}`;
-    runProgram("createdb", ["--host", this.folder, "--username=capsule", name]);
+    runProgram("createdb", [...this.#client, name]);
     return `postgres://capsule@localhost/${name}?host=${encodeURIComponent(this.folder)}`;
+  }
+
+  /** Writes what the database of that URL has into a file, whose path it returns. */
+  dump(url: string): string {
+    const path = join(this.folder, `dump-${++this.#dumps}`);
+    runProgram("pg_dump", [...this.#client, "--format=custom", "--file", path, nameIn(url)]);
+    return path;
+  }
+
+  /** Restores a dump into the database of that URL: over the tables that it has, or, `isAnew`, into another one of its name. */
+  restore(url: string, path: string, isAnew: boolean): void {
+    const name = nameIn(url);
+    if (isAnew) {
+      runProgram("dropdb", [...this.#client, "--force", name]);
+      runProgram("createdb", [...this.#client, name]);
+    }
+    const options = ["--single-transaction", ...(isAnew ? [] : ["--clean"])];
+    runProgram("pg_restore", [...this.#client, ...options, "--dbname", name, path]);
+  }
+
+  get #client(): string[] {
+    return ["--host", this.folder, "--username=capsule"];
   }
 
   get #data(): string {
@@ -170,6 +187,10 @@ export function makeDatabases(data: string, owner: string): void {
   if (user !== undefined) chownSync(data, user.uid, user.gid);
   const options = [`--username=${owner}`, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
   runProgram("initdb", ["--pgdata", data, ...options]);
+}
+
+function nameIn(url: string): string {
+  return new URL(url).pathname.slice(1);
 }
 
 function runProgram(name: string, words: string[]): void {

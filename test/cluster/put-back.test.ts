@@ -3,8 +3,11 @@
 import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { Postgres } from "../../src/cluster/postgres.ts";
 import { confirmPlace } from "../../src/cluster/put-back.ts";
 import { columnsOf } from "../../src/cluster/rows.ts";
+import { migrate, steps } from "../../src/cluster/schema/migration.ts";
+import { restoredDumps } from "../../src/cluster/schema/restored-dumps.ts";
 import { setLimit } from "../../src/cluster/shared.ts";
 import { keys } from "../api.ts";
 import { EventStream } from "../event-stream.ts";
@@ -12,7 +15,7 @@ import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, clusterDatabase, creating } from "./statements.ts";
+import { about, clusterDatabase, clusterId, creating, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -136,6 +139,73 @@ test("what a database that was put back has forgotten is told by the hosts befor
   );
   assert.equal((await a.call("GET", "/v1/session", undefined, { "x-api-key": keys.red })).status, 200);
 });
+
+for (const [into, isAnew] of [
+  ["over its tables", false],
+  ["into another database of its name", true],
+] as const) {
+  test(`a dump that is restored into the same server, ${into}, is a database that was put back`, { skip }, async () => {
+    await using cluster = await twoHosts();
+    const { a, b, database } = cluster;
+    const kept = await created(a);
+    const former = await created(a);
+    const dump = server.dump(database.url);
+    assert.equal((await a.call("DELETE", `/v1/capsules/${former}`)).status, 204);
+    const made = await created(b);
+    server.restore(database.url, dump, isAnew);
+    for (const host of [a, b]) await until(host, "to see it", () => host.cluster.membership.isPutBack);
+    assert.equal((await a.call("POST", "/v1/capsules")).status, 503);
+    assert.equal((await a.call("DELETE", `/v1/capsules/${kept}`)).status, 503);
+    const { epoch } = a.cluster.membership.me;
+    const acquire = database.sql.call("acquire_capsule", [kept, 1, "a", epoch, null, 99], about);
+    await assert.rejects(acquire, /was put back/);
+    for (const host of [a, b]) await hasAsserted(host);
+    const { was, changes } = await confirmPlace(database.sql);
+    const told = changes.map(({ id, what, host }) => `${what} ${id} ${host}`);
+    assert.deepEqual([was, told.sort()], ["confirmed", [`destroyed ${former} a`, `held ${made} b`].sort()]);
+    for (const host of [a, b]) await until(host, "to go on", () => !host.cluster.membership.isPutBack);
+    const after = await created(a);
+    const listed = (await b.call("GET", "/v1/capsules")).json.map((each: { id: string }) => each.id);
+    assert.deepEqual(listed.sort(), [kept, made, after].sort());
+    assert.equal((await confirmPlace(database.sql)).was, "own");
+  });
+}
+
+test("maintenance of a database leaves its place as it was", { skip }, async () => {
+  await using database = await clusterDatabase(server);
+  const { sql } = database;
+  const place = () => sql.query("SELECT database_place() AS place, is_own_place() AS own", [], about);
+  const before = await place();
+  for (const each of ["VACUUM FULL cluster", "REINDEX TABLE cluster", "CLUSTER cluster USING cluster_pkey"])
+    await sql.query(each, [], about);
+  await sql.query("ALTER TABLE cluster ALTER COLUMN catalog TYPE numeric, ADD COLUMN x text DEFAULT now()", [], about);
+  assert.deepEqual(await place(), before);
+  assert.equal(before[0]?.own, true);
+});
+
+for (const [of, timeline, own] of [
+  ["a database of before", "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)", true],
+  ["one that was put back, and not confirmed,", "'0'", false],
+] as const) {
+  test(`${of} has its place behind the step that adds its OIDs`, { skip }, async () => {
+    const sql = await Postgres.open({ url: server.newDatabase(), ...patient });
+    await using _closed = { [Symbol.asyncDispose]: () => sql.close() };
+    const before = steps.indexOf(restoredDumps);
+    await sql.transact(async (each) => {
+      for (const step of steps.slice(0, before)) await each.query(step);
+      await each.query(
+        `INSERT INTO cluster (id, schema, schema_min, system_id, timeline, limits, created_at)
+         VALUES ($1, $2, 1, (SELECT system_identifier::text FROM pg_control_system()), ${timeline}, '{}', 1)`,
+        [clusterId, before],
+      );
+      assert.deepEqual((await each.query("SELECT is_own_place() AS own")).rows, [{ own }]);
+      await migrate(each, clusterId);
+    });
+    assert.deepEqual(await sql.query("SELECT is_own_place() AS own", [], about), [{ own }]);
+    assert.equal((await confirmPlace(sql)).was, own ? "own" : "confirmed");
+    assert.deepEqual(await sql.query("SELECT is_own_place() AS own", [], about), [{ own: true }]);
+  });
+}
 
 test("streams of events begin anew once a database that was put back is confirmed", { skip }, async () => {
   await using cluster = await twoHosts();

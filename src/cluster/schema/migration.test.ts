@@ -21,6 +21,9 @@ const released = [
   "a5cc7837f2238accf94232afb9f277710e288c1a81b8ff4518ce2b79f7ad8319",
   "ef390276f0d7205b7456f6000fe88bb3994d11a5b0e41bd8b7f0d2648e9f1eb7",
   "fe106d70d44514dcd3e781bd5f000f2976e6e113561fc8a2dcebe07f06221599",
+  "3d75d5cc71d96ecfd1a712431c3e85101f8219d48847f8214cf4bea44ff0875d",
+  "41ecf9ce0977e0c0d915bc7c21c207bcb60511c1a733511d2b2dd2f0b4f8d9bb",
+  "0b45fb6f422af2b1e6a9aca0c8bae3b67d2402c98e366bcaa6054b4dec5a4ea4",
 ];
 
 test("a step that was released has the text that it had", () => {

@@ -16,6 +16,7 @@ import { putBack } from "./put-back.ts";
 import { putBackMoves } from "./put-back-moves.ts";
 import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
+import { restoredDumps } from "./restored-dumps.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
 import { upkeep } from "./upkeep.ts";
@@ -39,6 +40,7 @@ export const steps: readonly string[] = [
   putBackMoves,
   leftHosts,
   indexedScans,
+  restoredDumps,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
@@ -75,8 +77,7 @@ export async function createSchema(sql: Statements, { id, limits }: NewCluster):
   for (const step of steps) await sql.query(step);
   await sql.query(
     `INSERT INTO cluster (id, schema, schema_min, system_id, timeline, limits, created_at)
-     VALUES ($1, $2, $3, (SELECT system_identifier::text FROM pg_control_system()),
-       substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), $4, now_ms())`,
+     VALUES ($1, $2, $3, split_part(database_place(), '/', 1), split_part(database_place(), '/', 2), $4, now_ms())`,
     [id, steps.length, schemaMin, JSON.stringify(limits)],
   );
 }
