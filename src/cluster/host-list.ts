@@ -14,33 +14,27 @@ export interface HostSummary {
   /** Paused capsules that only this host has. */
   backlog: number;
   version: string;
+  /** Since its last heartbeat. */
   last_seen_sec: number;
 }
 
-/** A host that runs moves its counter each second; a reader without a memory waits for three. */
-const watchMs = 3_000;
+/** Since the last heartbeat that PostgreSQL has had of it. */
+const expirySec = 12;
 const what = { what: "list the hosts" };
 
-/** Takes three seconds, in which each host that is up is seen to move. `last_seen_sec` is 0 for those, and that time for others. */
-export async function hostSummaries(sql: Postgres, watchedMs = watchMs): Promise<HostSummary[]> {
-  const counters = await countersOf(sql);
-  await delay(watchedMs);
-  const rows = await sql.query<
-    Omit<HostSummary, "state" | "last_seen_sec"> & { state: HostSummary["state"]; heartbeat: number }
-  >(
-    `SELECT h.name, h.state, h.machine, h.version, h.heartbeat, COUNT(c.id) AS held,
+/** By PostgreSQL's clock: a host of which no heartbeat was seen yet has expired, and was seen when it joined first. */
+export async function hostSummaries(sql: Postgres): Promise<HostSummary[]> {
+  return await sql.query<HostSummary & Record<string, unknown>>(
+    `SELECT h.name, CASE WHEN h.state = 'up' AND (h.seen_at IS NULL OR s.sec >= ${expirySec}) THEN 'expired' ELSE h.state END AS state,
+       h.machine, h.version, s.sec AS last_seen_sec, COUNT(c.id) AS held,
        COUNT(c.id) FILTER (WHERE ${liveRow}) AS live,
        COALESCE(SUM(c.memory_mb) FILTER (WHERE ${liveRow}), 0)::bigint AS memory_mb,
        COUNT(c.id) FILTER (WHERE c.status = 'paused' AND c.intent IS NULL) AS backlog
-     FROM hosts h LEFT JOIN capsules c ON c.host = h.name GROUP BY h.name ORDER BY h.name`,
+     FROM hosts h CROSS JOIN LATERAL (SELECT GREATEST(0, (now_ms() - COALESCE(h.seen_at, h.joined_at)) / 1000) AS sec) s
+       LEFT JOIN capsules c ON c.host = h.name GROUP BY h.name, s.sec ORDER BY h.name`,
     [],
     what,
   );
-  return rows.map(({ heartbeat, state, ...row }) => {
-    const hasMoved = counters.get(row.name) !== heartbeat;
-    const shown = state === "up" && !hasMoved ? "expired" : state;
-    return { ...row, state: shown, last_seen_sec: hasMoved ? 0 : Math.ceil(watchedMs / 1_000) };
-  });
 }
 
 async function countersOf(sql: Postgres): Promise<Map<string, number>> {

@@ -212,7 +212,7 @@ export const operatorCommands: Commands = {
   },
   "admin hosts": {
     usage: "[--json]",
-    meaning: "list the hosts of the cluster, after three seconds in which they are watched",
+    meaning: "list the hosts of the cluster",
     details:
       "Fields, separated by tabs: name, state, capsules held, those with a VM, their memory, version, seconds since it was seen. Below a host that is being drained: how many capsules are left there, and the first five of them with the reasons.",
     options: { json: { meaning: "print JSON" } },

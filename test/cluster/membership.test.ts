@@ -1,6 +1,7 @@
-/** Which hosts count as expired, by the time of one host alone. */
+/** Which hosts count as expired: by the time of one host alone, and in the operator's list by PostgreSQL's. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { drainHost, hostSummaries } from "../../src/cluster/host-list.ts";
 import { Membership } from "../../src/cluster/membership.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
 import { FakeClock } from "../fakes/fake-clock.ts";
@@ -93,4 +94,35 @@ test("a daemon whose name another one has joined under is told so, and expires",
   assert.match(a.seen.refusals.join(), /another daemon has joined as host a/);
   for (let passed = 0; passed < 8; passed++) await a.second();
   assert.equal(a.membership.isExpired, true);
+});
+
+test("the operator's list has the time since each host's last heartbeat, and expired from 12 s on", {
+  skip,
+}, async () => {
+  await using database = await clusterDatabase(server);
+  const { sql } = database;
+  await using a = await hostOf("a", database.url);
+  const listed = async (name: string) => {
+    const { state, last_seen_sec } = (await hostSummaries(sql)).find((each) => each.name === name)!;
+    return { state, sec: last_seen_sec };
+  };
+  /** As if the host had been silent since then. */
+  const silence = (sec: number) =>
+    sql.query("UPDATE hosts SET seen_at = now_ms() - $1::bigint * 1000 WHERE name = 'a'", [sec], about);
+  assert.equal((await listed("a")).state, "up");
+  await sql.query("UPDATE hosts SET seen_at = NULL WHERE name = 'b'", [], about);
+  assert.equal((await listed("b")).state, "expired", "none was seen of it yet");
+  await silence(12);
+  const { state, sec } = await listed("a");
+  assert.equal(state, "expired");
+  assert.ok(sec >= 12 && sec < 300, `${sec} s`);
+  await drainHost(sql, "a");
+  await silence(100);
+  assert.equal((await listed("a")).state, "draining");
+  assert.ok((await listed("a")).sec >= 100);
+  await silence(-100); // the database's clock was set back
+  assert.equal((await listed("a")).sec, 0);
+  await silence(1_000);
+  await a.second();
+  assert.ok((await listed("a")).sec < 300, "a heartbeat was sent");
 });

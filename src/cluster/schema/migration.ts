@@ -17,6 +17,7 @@ import { putBackMoves } from "./put-back-moves.ts";
 import { putBackReleases } from "./put-back-releases.ts";
 import { releasedCapsules } from "./released-capsules.ts";
 import { restoredDumps } from "./restored-dumps.ts";
+import { seenHosts } from "./seen-hosts.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
 import { upkeep } from "./upkeep.ts";
@@ -41,6 +42,7 @@ export const steps: readonly string[] = [
   leftHosts,
   indexedScans,
   restoredDumps,
+  seenHosts,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
