@@ -14,6 +14,7 @@ import { signInKey, ticketKey } from "./cluster/peer-keys.ts";
 import { PeerLinks } from "./cluster/peer-links.ts";
 import { PeerPlaces } from "./cluster/peer-places.ts";
 import { PeerServer } from "./cluster/peer-server.ts";
+import { PeerWatch, type SeenState } from "./cluster/peer-watch.ts";
 import { Postgres } from "./cluster/postgres.ts";
 import { FetchedFiles, type FetchedFilesOptions } from "./cluster/released-files.ts";
 import { Releases, type ReleasesOptions } from "./cluster/releases.ts";
@@ -47,6 +48,8 @@ export interface OwnFolders {
 
 export type Report = ClusterReport & {
   forwarded: Readonly<Record<string, number>>;
+  /** The other hosts, by their state. */
+  hosts: Readonly<Record<SeenState, number>>;
   /** Undefined: the cluster has no bucket. */
   bucket: { isUp: boolean; unreleased: number; unreleasedSec: number } | undefined;
 };
@@ -83,11 +86,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const clock = systemClock;
   const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
   const catalog = new CatalogRows(records.database);
-  const {
-    me,
-    limits: shared,
-    hosts,
-  } = await joinCluster({
+  const joined = await joinCluster({
     ...{ sql, file, dataDir, name: hostName, machineName: hostname(), version, log },
     peer: { address: peerUrl?.address, port: peerUrl?.port ?? config.peerPort },
     holdings: () => holdingsOf(records, catalog),
@@ -95,6 +94,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     await sql.close();
     throw error;
   });
+  const { me, limits: shared, hosts } = joined;
   const holding = new HoldingRows(records.database);
   const sealed = file.bucket === undefined ? undefined : await openBucket(file.bucket);
   const artifacts =
@@ -114,10 +114,10 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
       process.kill(process.pid, "SIGTERM");
     },
   });
-  const { forwarder, open, close } = peerPort(cluster, records, file.secret, log);
+  const { forwarder, watch, counts, open, close } = peerPort(cluster, records, file.secret, log);
   return {
     ...{ cluster, forwarding: forwarder },
-    report: () => ({ ...cluster.report(), forwarded: forwarder.counts, bucket: bucketReport(sealed, holding, clock) }),
+    report: () => ({ ...cluster.report(), ...counts(), bucket: bucketReport(sealed, holding, clock) }),
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, bucket: sealed?.bucket, keysStaleMs: config.keysStaleSec * 1_000 }),
@@ -140,6 +140,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
     listen: async (ready) => {
       await ready();
       upkeep?.start();
+      watch.start();
       return await open(config.peerPort);
     },
     async stop() {
@@ -215,9 +216,12 @@ export function peerPort(
   cluster.locations.askBy((team, key) => forwarder.questions.ask(team, key));
   cluster.placeBy((capsule) => forwarder.move(capsule));
   cluster.lost.askBy((host) => links.probe(host));
+  const { membership } = cluster;
+  const watch = new PeerWatch({ membership, answers: (host) => links.reaches(host), clock: systemClock });
   let server: PeerServer | undefined;
   return {
-    forwarder,
+    ...{ forwarder, watch },
+    counts: () => ({ forwarded: forwarder.counts, hosts: watch.counts() }),
     /** Call it when the HTTP server is built. Resolves with the port. */
     async open(port: number): Promise<number> {
       server = new PeerServer({ hostName, secret, handler: forwarder.peers, log });
@@ -227,7 +231,7 @@ export function peerPort(
     },
     async close(): Promise<void> {
       links.close();
-      await server?.close();
+      await Promise.all([watch.stop(), server?.close()]);
     },
   };
 }

@@ -53,6 +53,8 @@ export interface ClusterReport {
   contradictions: number;
   /** By their outcome. */
   acquires: Readonly<Record<string, number>>;
+  /** Statements to the database, by their outcome. */
+  statements: Readonly<Record<string, number>>;
   /** The database may have forgotten what it had committed. */
   isPutBack: boolean;
 }

@@ -137,6 +137,7 @@ export class Cluster {
       copyLagSec: this.copies.lagMs / 1_000,
       contradictions: this.#parts?.settling.contradictions ?? 0,
       acquires: this.acquiring.counts,
+      statements: this.sql.outcomes,
       isPutBack: this.membership.isPutBack,
     };
   }

@@ -66,6 +66,12 @@ export class PeerLinks implements Links {
     return this.#options.holders.peers();
   }
 
+  /** Whether the host takes a connection now. Unlike `probe`, no request follows from it. */
+  async reaches(host: string): Promise<boolean> {
+    const address = this.#options.holders.peer(host, true);
+    return address !== undefined && (await this.#answers(address));
+  }
+
   /** Calls at the same time share one handshake. */
   probe(host: string): Promise<boolean> {
     const probed =

@@ -44,6 +44,7 @@ export class Postgres {
   #isAway = false;
   #isClosed = false;
   #statements = 0;
+  readonly #outcomes = { answered: 0, refused: 0, unanswered: 0 };
 
   private constructor(pg: Module, options: PostgresOptions) {
     this.#pg = pg;
@@ -73,6 +74,11 @@ export class Postgres {
     return this.#statements;
   }
 
+  /** `query`, `call` and `beat` so far: each time that one was to be sent. */
+  get outcomes(): Readonly<Record<"answered" | "refused" | "unanswered", number>> {
+    return this.#outcomes;
+  }
+
   /** Throws a Refusal of a function of the schema, Unanswered, or the error of a wrong statement. */
   async query<Row extends QueryResultRow>(text: string, values: unknown[], options: StatementOptions): Promise<Row[]> {
     const { ticks } = this.#options;
@@ -88,8 +94,10 @@ export class Postgres {
         const limitMs = Math.min(this.#slowed(options.onceMs ?? onceMs), leftMs());
         const rows = await this.#once<Row>(text, values, limitMs, onSent);
         this.#isAway = false;
+        this.#outcomes.answered += 1;
         return rows;
       } catch (error) {
+        this.#outcomes[isAnswer(error) ? "refused" : "unanswered"] += 1;
         if (isAnswer(error)) {
           this.#isAway = false;
           throw withoutValues(error);
@@ -117,8 +125,10 @@ export class Postgres {
       this.#beating ??= await this.#connect();
       const { rows } = await this.#beating.query<{ result: T }>(`SELECT ${name}(${places}) AS result`, values);
       this.#isAway = false;
+      this.#outcomes.answered += 1;
       return rows[0]!.result;
     } catch (error) {
+      this.#outcomes[isAnswer(error) ? "refused" : "unanswered"] += 1;
       if (!isUsable(error)) {
         this.#beating?.end().catch(() => {});
         this.#beating = undefined;

@@ -39,6 +39,8 @@ async function exposed(): Promise<string[]> {
       isPutBack: false,
       forwarded: {},
       acquires: {},
+      hosts: { up: 1, unreachable: 1, expired: 0, drained: 0 },
+      statements: {},
       bucket,
     }),
     relay: () => ({ isUp: true, restarts: 1, connectionsOpen: 2, memoryBytes: 300 }),
@@ -103,7 +105,7 @@ test("each metric and label of the board exists, and its panels do not overlap",
 });
 
 test("each rule has a severity, a sentence and a remedy, and settings that exist", () => {
-  assert.equal(expressions.length, 15);
+  assert.equal(expressions.length, 16);
   for (const part of ["alert", "expr", "labels", "summary", "remedy"])
     assert.equal(rules.match(new RegExp(`\\b${part}: \\S`, "g"))?.length, expressions.length, part);
   for (const [name] of rules.matchAll(/CAPSULE_[A-Z_]+/g)) assert.ok(configHelp().includes(name), name);
@@ -147,6 +149,10 @@ const cases: Case[] = [
   ["CapsuleClusterBucketAway", "capsule_cluster_bucket_up", "1x9 0x4 1x20", []],
   ["CapsuleClusterOnlyHere", "capsule_cluster_unreleased_age_seconds", "0x9 90x8 0x20", [16]],
   ["CapsuleClusterOnlyHere", "capsule_cluster_unreleased_age_seconds", "50x40", []],
+  ["CapsuleClusterHostAway", 'capsule_cluster_hosts{state="unreachable"}', "0x9 1x4 0x20", [12]],
+  ["CapsuleClusterHostAway", 'capsule_cluster_hosts{state="expired"}', "0x9 2x4 0x20", [12]],
+  ["CapsuleClusterHostAway", 'capsule_cluster_hosts{state="expired"}', "0x9 1x1 0x20", []],
+  ["CapsuleClusterHostAway", 'capsule_cluster_hosts{state="drained"}', "1x40", []],
   ["CapsuleFoldersLost", "capsule_lost_folders", "0x10 1x4 0x20", [12]],
 ];
 

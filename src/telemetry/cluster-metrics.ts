@@ -1,5 +1,5 @@
 /** Metrics of a host's part in its cluster. */
-import { Counter, type Registry } from "prom-client";
+import { Counter, Gauge, type Registry } from "prom-client";
 import { registerGauge } from "./gauge.ts";
 
 export interface ClusterReport {
@@ -11,6 +11,10 @@ export interface ClusterReport {
   forwarded: Readonly<Record<string, number>>;
   /** Released capsules that this host was to get, by outcome. */
   acquires: Readonly<Record<string, number>>;
+  /** The other hosts, by their state. */
+  hosts: Readonly<Record<string, number>>;
+  /** Statements to the database, by outcome. */
+  statements: Readonly<Record<string, number>>;
   /** Undefined: the cluster has no bucket. */
   bucket?: BucketReport | undefined;
 }
@@ -56,6 +60,14 @@ export function registerCluster(report: () => ClusterReport, registers: Registry
   if (report().bucket !== undefined)
     for (const [name, help, read] of ofBucket)
       registerGauge(`capsule_cluster_${name}`, help, () => read(report().bucket!), registers);
+  new Gauge({
+    name: "capsule_cluster_hosts",
+    help: "Other hosts by their state as this one sees it; unreachable: a heartbeat was seen, and it takes no connection from here.",
+    ...{ labelNames: ["state"], registers },
+    collect() {
+      for (const [state, count] of Object.entries(report().hosts)) this.set({ state }, count);
+    },
+  });
   const counters: [name: string, help: string, read: (of: ClusterReport) => Readonly<Record<string, number>>][] = [
     [
       "forwarded_requests",
@@ -63,6 +75,11 @@ export function registerCluster(report: () => ClusterReport, registers: Registry
       ({ forwarded }) => forwarded,
     ],
     ["acquires", "Released capsules that this host was to get, by outcome.", ({ acquires }) => acquires],
+    [
+      "statements",
+      "Statements to the cluster's database, heartbeats included; unanswered: each attempt without an answer in its time.",
+      ({ statements }) => statements,
+    ],
   ];
   for (const [name, help, read] of counters) {
     new Counter({

@@ -151,6 +151,8 @@ test("a host of a cluster shows its part in it, and a host alone shows none", as
   const cluster = {
     ...{ isDatabaseUp: false, copyLagSec: 1.5, contradictions: 2, isPutBack: true },
     forwarded: { answered: 3, given_up: 1 },
+    hosts: { up: 1, unreachable: 2, expired: 0, drained: 0 },
+    statements: { answered: 50, refused: 6, unanswered: 7 },
   };
   const acquires = { acquired: 4, refused: 0 };
   const { metric } = fresh({ cluster: () => ({ ...cluster, acquires }) });
@@ -161,6 +163,9 @@ test("a host of a cluster shows its part in it, and a host alone shows none", as
   for (let times = 0; times < 2; times++)
     assert.equal(await metric('capsule_cluster_forwarded_requests_total{outcome="answered"}'), 3);
   assert.equal(await metric('capsule_cluster_acquires_total{outcome="acquired"}'), 4);
+  assert.equal(await metric('capsule_cluster_hosts{state="unreachable"}'), 2);
+  assert.equal(await metric('capsule_cluster_hosts{state="expired"}'), 0);
+  assert.equal(await metric('capsule_cluster_statements_total{outcome="unanswered"}'), 7);
   assert.equal(await metric("capsule_cluster_bucket_up"), undefined);
   assert.equal(await fresh().metric("capsule_cluster_database_up"), undefined);
 });
@@ -174,6 +179,8 @@ test("a host of a cluster with a bucket shows what it alone has", async () => {
     isPutBack: false,
     forwarded: {},
     acquires: {},
+    hosts: {},
+    statements: {},
     bucket,
   };
   const { metric } = fresh({ cluster: () => cluster });

@@ -353,6 +353,10 @@ test("a statement whose answer is lost is sent again, and gives up in its time",
   await server.resume();
   assert.deepEqual(await answered, [{ two: 2 }]);
   assert.equal(sql.isAway, false);
+  const attempts = sql.outcomes.unanswered;
+  assert.ok(attempts > 1, "each attempt is counted");
+  await assert.rejects(sql.query("SELECT fail('CP003', 'no')", [], about), refused("not_found"));
+  assert.deepEqual({ ...sql.outcomes }, { answered: 2, refused: 1, unanswered: attempts });
 });
 
 test("retention goes by the database's clock, whatever a host takes for the time", { skip }, async () => {
