@@ -92,8 +92,10 @@ async function checkCluster({ cluster, dataDir }: Config): Promise<Finding[]> {
   if (cluster === undefined) return [];
   const { databaseFindings } = await import("./database-check.ts");
   const { bucketFindings } = await import("./bucket-check.ts");
+  const { imageFindings } = await import("./images-check.ts");
   const { peerFindings } = await import("./peers-check.ts");
-  const found = [...(await databaseFindings(cluster)), ...(await bucketFindings(cluster))];
+  const ofBucket = [...(await bucketFindings(cluster)), ...(await imageFindings(cluster, dataDir))];
+  const found = [...(await databaseFindings(cluster)), ...ofBucket];
   return [...found, ...(await peerFindings(cluster, dataDir, isLocked(dataDir)))];
 }
 
