@@ -24,6 +24,7 @@ const released = [
   "3d75d5cc71d96ecfd1a712431c3e85101f8219d48847f8214cf4bea44ff0875d",
   "41ecf9ce0977e0c0d915bc7c21c207bcb60511c1a733511d2b2dd2f0b4f8d9bb",
   "0b45fb6f422af2b1e6a9aca0c8bae3b67d2402c98e366bcaa6054b4dec5a4ea4",
+  "0eab057b39bbb3fbf2fb955d980187169c1be0b21f21c8ab952335196950e146",
 ];
 
 test("a step that was released has the text that it had", () => {
