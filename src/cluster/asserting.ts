@@ -29,7 +29,7 @@ export interface AssertingOptions {
     templates: TemplateRows;
   };
   cluster: {
-    copies: Pick<Copies, "next">;
+    copies: Pick<Copies, "next" | "markAll">;
     decided: Pick<DecidedByDatabase, "isDeciding">;
     acquiring: Pick<Acquiring, "isUnderWay">;
   };
@@ -60,6 +60,7 @@ export class Asserting {
     if (this.#told?.place === place && clock.ticks() - this.#told.at < againMs) return;
     try {
       await this.#tell();
+      cluster.copies.markAll(); // a row that is there with its epoch may have an earlier status
       await sql.call("end_asserting", [me.name, me.epoch, place], what);
       if (this.#told?.place !== place)
         log.error({ place }, "the cluster's database was put back: it was told what this host holds");

@@ -211,6 +211,7 @@ export class Settling {
     await decisions.make(id, read, () => {
       const row = store.get(id);
       if (row === undefined || row.intent === "destroy" || known === undefined || row.name === known.name) return;
+      if (!known.isOwnPlace) return; // it was put back since the names were compared
       rename(row, known.name);
       findings.renamed += 1;
     });

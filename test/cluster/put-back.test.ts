@@ -314,6 +314,39 @@ test("a host tells nothing while a question of its own is without an answer", { 
   assert.notEqual(await told(), null);
 });
 
+test("a status that the database has forgotten is copied again, though no host has missed the database", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, database } = cluster;
+  const { sql } = database;
+  const id = await created(a);
+  await sql.query("UPDATE cluster SET timeline = '0'", [], about);
+  await sql.query("UPDATE capsules SET status = 'paused', copy = 1 WHERE id = $1", [id], about);
+  await hasAsserted(a);
+  await a.copied();
+  assert.deepEqual(await sql.query("SELECT status FROM capsules", [], about), [{ status: "running" }]);
+});
+
+test("no name is taken from a database that was put back since the names were compared", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, database } = cluster;
+  const id = await created(a, { name: "api" });
+  await database.sql.query("UPDATE capsules SET name = 'web' WHERE id = $1", [id], about);
+  const query = a.sql.query.bind(a.sql);
+  let reads = 0;
+  a.sql.query = async (text, ...of) => {
+    const rows = await query(text, ...of);
+    const isFirst = text.includes("is_own_place") && reads++ === 0;
+    if (isFirst) await database.sql.query("UPDATE cluster SET timeline = '0'", [], about);
+    return rows as never;
+  };
+  a.clock.advance(60_000); // all capsules are compared
+  await a.cluster.settled();
+  assert.equal(reads, 2);
+  assert.equal(a.service.store.get(id)?.name, "api");
+});
+
 test("a host that a database has forgotten goes on with its epoch", { skip }, async () => {
   await using database = await clusterDatabase(server);
   await addTeams(database);
