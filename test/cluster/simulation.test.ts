@@ -1,7 +1,7 @@
 /**
  * Hosts of a cluster whose every statement, request to a peer and action waits its turn, by a seed; statements are lost, unanswered or
- * late, daemons and machines die, database and bucket are away. After each step, and at the end, the hosts agree with each other, and with
- * what clients were told.
+ * late, daemons and machines die, database and bucket are away, a database is put back. After each step, and at the end, the hosts agree
+ * with each other, and with what clients were told.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

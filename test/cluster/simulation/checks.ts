@@ -36,6 +36,8 @@ export interface Snapshot {
   hosts: Map<string, number>;
   version: number;
   garbage: { prefix: string }[];
+  /** False: it was put back, and may have forgotten anything. */
+  isOwnPlace: boolean;
 }
 
 /** As the database gives it. */
@@ -51,8 +53,8 @@ const shared = "id, name, status, intent, revision, host, epoch, checkpoint, cop
 const everything = `SELECT ${rowsOf(shared, "capsules")} AS capsules,
   ${rowsOf("id, version, host", "tombstones")} AS tombstones, ${rowsOf("id, revoked_at", "keys")} AS keys,
   ${rowsOf("storage, name, made_on, retired_at", "templates")} AS templates, ${rowsOf("name, epoch", "hosts")} AS hosts,
-  ${rowsOf("prefix", "garbage")} AS garbage,
-  (SELECT version FROM teams WHERE id = '${team}')::integer AS version`;
+  ${rowsOf("prefix", "garbage")} AS garbage, is_own_place() AS "isOwnPlace",
+  (SELECT version FROM teams WHERE id = '${team}')::float8 AS version`;
 
 export interface OwnRow {
   id: string;
@@ -88,8 +90,20 @@ export class Checks {
   /** Is looked at when this step is over. */
   holds(what: string, isTrue: (now: Snapshot) => boolean): void {
     this.#told.push((now) => {
-      if (!isTrue(now)) violated(`I8: ${what}`);
+      if (now.isOwnPlace && !isTrue(now)) violated(`I8: ${what}`);
     });
+  }
+
+  /** The database was put back: nothing that it has now follows from what it had, and it sums without what it has forgotten. */
+  hasForgotten(): void {
+    const { hosts, model } = this.#world;
+    for (const { id } of hosts.flatMap((host) => this.rows(host)).filter(isLive)) model.unadmitted.add(id);
+    this.#now = undefined;
+    this.isDirty = true;
+  }
+
+  get isOwnPlace(): boolean {
+    return this.#now?.isOwnPlace === true;
   }
 
   async afterStep(): Promise<void> {
@@ -132,6 +146,10 @@ export class Checks {
   }
 
   #changed(before: Snapshot, now: Snapshot): void {
+    this.#ordered(before, now);
+    for (const id of before.tombstones.keys())
+      if (now.capsules.has(id)) violated(`I9: ${id} was destroyed, and is there again`);
+    if (!before.isOwnPlace) return; // hosts have told
     for (const [id, old] of before.capsules) {
       const row = now.capsules.get(id);
       if (row === undefined) {
@@ -143,10 +161,9 @@ export class Checks {
       if ((row.epoch === old.epoch && row.copy < old.copy) || row.revision < old.revision)
         violated(`I11: ${id} had copy ${old.copy} of revision ${old.revision}, and has ${row.copy} of ${row.revision}`);
     }
-    this.#ordered(before, now);
-    for (const id of before.tombstones.keys())
-      if (now.capsules.has(id)) violated(`I9: ${id} was destroyed, and is there again`);
-    if (now.capsules.size > limits.capsules) violated(`I12: the team has ${now.capsules.size} capsules`);
+    // A capsule whose destroy had no answer is there again in a database that was put back.
+    if (now.capsules.size > Math.max(limits.capsules, before.capsules.size))
+      violated(`I12: the team has ${now.capsules.size} capsules`);
   }
 
   /** A reader that has read up to a version reads what is above it: nothing changes with a version that could be read before. */
@@ -155,7 +172,8 @@ export class Checks {
       const old = before.capsules.get(id);
       return old?.status !== status || old.name !== name || old.version !== version; // all else is shown to nobody
     });
-    const gone = [...now.tombstones.values()].filter(({ id }) => !before.tombstones.has(id));
+    // A tombstone of a capsule that the database never knew is no team's.
+    const gone = [...now.tombstones.values()].filter(({ id, version }) => version > 0 && !before.tombstones.has(id));
     for (const { id, version } of [...changed, ...gone])
       if (version <= before.version) violated(`${id} has changed with version ${version} after ${before.version}`);
   }
@@ -227,6 +245,16 @@ export class Checks {
   streams(): void {
     this.#keys();
     for (const host of this.#world.hosts) this.#events(host);
+  }
+
+  /** The database has the statuses of some seconds ago. */
+  copies(): void {
+    for (const host of this.#world.hosts)
+      for (const { id, status, intent } of this.rows(host)) {
+        const shared = this.now.capsules.get(id);
+        if (shared?.host !== host.name || intent !== null || shared.intent !== null) continue;
+        if (shared.status !== status) violated(`${id} of ${host.name} is ${status}, and its copy is ${shared.status}`);
+      }
   }
 
   #ofGuest(id: string, status: string, { machine }: SimulatedHost): void {

@@ -83,16 +83,18 @@ export class Commands {
   }
 
   create(daemon: Daemon): void {
-    const { scheduler, model, checks } = this.#world;
+    const { scheduler, model, checks, putBack } = this.#world;
     const key = scheduler.chance(0.4) ? `key ${scheduler.chance(0.5) ? this.#keyed : ++this.#keyed}` : undefined;
     const template = scheduler.chance(0.2) ? "tools" : "minimal";
     const name = key === undefined ? scheduler.pick(names) : null;
     const request = { template: key === undefined ? template : "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
     const named = name === null ? {} : { name };
+    const isSteady = putBack.watch();
     this.#ask(daemon, `create ${name} ${key}`, () => this.#made(daemon, { ...request, ...named }, key), {
       told: (id) => {
         const known = key === undefined ? undefined : model.answers.get(key);
-        if (known !== undefined && known !== id) this.#world.violated(`I8: ${key} has made ${known} and ${id}`);
+        if (known !== undefined && known !== id && isSteady())
+          this.#world.violated(`I8: ${key} has made ${known} and ${id}`);
         if (key !== undefined) model.answers.set(key, id);
         if (model.capsules.has(id)) return;
         const capsule = new KnownCapsule(id, name);
@@ -126,6 +128,7 @@ export class Commands {
   #end(daemon: Daemon, capsule: KnownCapsule, request: Request<void>): void {
     capsule.endings += 1;
     const what = `${request.action} ${capsule.id}`;
+    const isSteady = this.#world.putBack.watch();
     this.#ask(daemon, what, () => routed(this.#world, daemon, request), {
       told: () => {
         capsule.isEnded = true;
@@ -133,7 +136,8 @@ export class Commands {
       },
       refused: (code) => {
         capsule.endings -= 1;
-        if (code === "not_found" && capsule.isSure) this.#world.violated(`I8: ${capsule.id} is not found`);
+        if (code === "not_found" && capsule.isSure && isSteady())
+          this.#world.violated(`I8: ${capsule.id} is not found`);
       },
     });
   }
@@ -161,6 +165,7 @@ export class Commands {
     const begun = ++capsule.begun;
     capsule.status = undefined;
     const { id } = capsule;
+    const isSteady = this.#world.putBack.watch();
     const request: Request<unknown> = { id, action: verb, work: ({ services }) => services.capsules[verb](team, id) };
     this.#ask(daemon, `${verb} ${id}`, () => routed(this.#world, daemon, request), {
       told: () => {
@@ -169,7 +174,8 @@ export class Commands {
       },
       refused: (code) => {
         capsule.changes -= 1;
-        if (code === "not_found" && capsule.isSure) this.#world.violated(`I8: ${capsule.id} is not found`);
+        if (code === "not_found" && capsule.isSure && isSteady())
+          this.#world.violated(`I8: ${capsule.id} is not found`);
       },
     });
   }
@@ -236,7 +242,8 @@ export class Commands {
 
   /** A list has what was there all the time, and nothing that was gone before. */
   list(daemon: Daemon): void {
-    const { model } = this.#world;
+    const { model, putBack } = this.#world;
+    const isSteady = putBack.watch();
     const before = model.sure();
     const gone = [...model.capsules.values()].filter(({ isEnded }) => isEnded);
     const read = async () => {
@@ -247,6 +254,7 @@ export class Commands {
     };
     this.#ask(daemon, "list", read, {
       told: (ids) => {
+        if (!isSteady()) return;
         for (const { id, isSure } of before) if (isSure && !ids.has(id)) this.#world.violated(`${id} is not listed`);
         for (const { id } of gone) if (ids.has(id)) this.#world.violated(`I9: ${id} was destroyed, and is listed`);
       },
@@ -257,14 +265,15 @@ export class Commands {
     const capsule = this.#any();
     if (capsule === undefined) return;
     const { id, isEnded } = capsule;
+    const isSteady = this.#world.putBack.watch();
     const work = async (holder: Daemon) => void holder.services.capsules.get(team, id);
     const request: Request<void> = { id, action: "read", work, ofRow: async () => {} };
     this.#ask(daemon, `get ${id}`, () => routed(this.#world, daemon, request), {
       told: () => {
-        if (isEnded) this.#world.violated(`I9: ${id} was destroyed, and is found`);
+        if (isEnded && isSteady()) this.#world.violated(`I9: ${id} was destroyed, and is found`);
       },
       refused: (code) => {
-        if (code === "not_found" && capsule.isSure) this.#world.violated(`I8: ${id} is not found`);
+        if (code === "not_found" && capsule.isSure && isSteady()) this.#world.violated(`I8: ${id} is not found`);
       },
     });
   }
@@ -287,25 +296,28 @@ export class Commands {
   }
 
   makeKey(daemon: Daemon): void {
-    const { scheduler, model, checks } = this.#world;
+    const { scheduler, model, checks, putBack } = this.#world;
     const of = scheduler.pick(["red", "blue"]);
+    const isSteady = putBack.watch();
     const work = () => daemon.services.teams.issueKey({ teamId: `team-${of}`, keyId: `key-${of}` }, "made");
     this.#ask(daemon, `make a key of ${of}`, async () => await work(), {
       told: ({ id, key }) => {
-        model.keys.set(id, { id, of, text: key, state: "live" });
+        model.keys.set(id, { id, of, text: key, state: isSteady() ? "live" : "ending" });
         checks.holds(`${id} was made, and is not in the database`, (now) => now.keys.some((each) => each.id === id));
       },
     });
   }
 
   revokeKey(daemon: Daemon): void {
-    const { scheduler, model, checks } = this.#world;
+    const { scheduler, model, checks, putBack } = this.#world;
+    const isSteady = putBack.watch();
     const key = scheduler.pick([...model.keys.values()]);
     if (key === undefined) return;
     if (key.state === "live") key.state = "ending";
     const requester = { teamId: `team-${key.of}`, keyId: `key-${key.of}` };
     this.#ask(daemon, `revoke ${key.id}`, async () => await daemon.services.teams.revokeKeyOf(requester, key.id), {
       told: () => {
+        if (!isSteady()) return;
         key.state = "ended";
         key.endedAt = daemon.life.host;
         checks.holds(`${key.id} was revoked`, (now) =>

@@ -17,3 +17,9 @@ export const none: Faults = { fates: kind, host: 0, peer: 0, step: 0, bucket: 0,
 
 /** Schedules of seeds from here on have a bucket. */
 export const bucketSeeds = 2 ** 31;
+const kinds = 6;
+
+/** Every sixth of these puts the database back, too. */
+export function isPutBackSeed(seed: number): boolean {
+  return seed >= bucketSeeds && (seed - bucketSeeds) % kinds === 1;
+}

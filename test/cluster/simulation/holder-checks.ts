@@ -36,17 +36,17 @@ export class HolderChecks {
         this.#complete(id, host.machine.writes.get(id), `the guest on ${host.name}`);
       }
     }
-    for (const row of now.capsules.values()) if (row.host === null) this.#released(row);
+    for (const row of now.capsules.values()) if (row.host === null) this.#released(row, now);
   }
 
   /** Objects that no row names are known as garbage, or will be. */
   atEnd(now: Snapshot): void {
-    const { bucket, hosts } = this.#world;
+    const { bucket, hosts, putBack } = this.#world;
     if (!bucket.isThere) return;
     const noted = hosts.flatMap(
       ({ database }) => database.prepare("SELECT prefix FROM uploads").all() as { prefix: string }[],
     );
-    const known = new Set([...noted, ...now.garbage].map(({ prefix }) => prefix));
+    const known = new Set([...[...noted, ...now.garbage].map(({ prefix }) => prefix), ...putBack.forgotten]);
     for (const { checkpoint } of now.capsules.values()) if (checkpoint !== null) known.add(checkpoint);
     for (const prefix of bucket.prefixes())
       if (!known.has(prefix) && !bucket.strays.has(prefix)) violated(`${prefix} is in the bucket for ever`);
@@ -60,17 +60,17 @@ export class HolderChecks {
   #held({ id, epoch, releasing, status, intent }: OwnRow, { name, machine }: SimulatedHost, now: Snapshot): void {
     const shared = now.capsules.get(id);
     if (releasing !== null || shared === undefined || intent === "destroy") return;
-    if (shared.host !== name || shared.epoch !== epoch)
+    if (now.isOwnPlace && (shared.host !== name || shared.epoch !== epoch))
       violated(`I1: ${id} is of ${name}.${epoch} there, and of ${shared.host}.${shared.epoch} in the database`);
     const checkpoint = machine.checkpoints.get(id);
     if (status === "paused" && intent === null && checkpoint !== undefined)
       this.#complete(id, checkpoint.writes, `its checkpoint on ${name}`);
   }
 
-  #released({ id, checkpoint }: SharedCapsule): void {
+  #released({ id, checkpoint }: SharedCapsule, { isOwnPlace }: Snapshot): void {
     const saved = checkpoint === null ? undefined : this.#world.bucket.whole(checkpoint);
     if (saved === undefined) violated(`I5: ${id} is released, and ${checkpoint} is not whole in the bucket`);
-    this.#complete(id, saved.writes, checkpoint!);
+    if (isOwnPlace) this.#complete(id, saved.writes, checkpoint!);
   }
 
   #complete(id: string, writes: readonly number[] = [], where: string): void {

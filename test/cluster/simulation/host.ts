@@ -128,7 +128,7 @@ export class SimulatedHost {
     const { scheduler, violated, broken } = this.#world;
     const life = new Life(`${this.name}?`, 0, this.#world.seedOfLife());
     const membership = new Membership({
-      ...{ sql: this.#openSql(life), clock: life, log: silent, load: () => ({}) },
+      ...{ sql: openSql(this.#world, life), clock: life, log: silent, load: () => ({}) },
       me: { name: this.name, epoch: this.#epoch, nonce: "another" },
       onBeat: () => violated(`I14: another folder's daemon is ${this.name}`),
       onRefused: () => scheduler.drop(life),
@@ -136,15 +136,9 @@ export class SimulatedHost {
     life.run(() => membership.start()).catch(broken);
   }
 
-  #openSql(life: Life): Postgres {
-    const Opened = Postgres as unknown as new (...of: unknown[]) => Postgres; // without the package's own connections
-    const ticks = () => life.ticks();
-    return new Opened(scheduledPg(this.#world.statements.port()), { url: "", ticks });
-  }
-
   async #begin(life: Life): Promise<void> {
     const { mutant } = this.#world;
-    const sql = this.#openSql(life);
+    const sql = openSql(this.#world, life);
     if (!(await this.#join(sql))) {
       this.mustEnd = true;
       return;
@@ -242,4 +236,10 @@ export class SimulatedHost {
       }
     }
   }
+}
+
+/** The database, for code of that life. */
+export function openSql({ statements }: World, life: Life): Postgres {
+  const Opened = Postgres as unknown as new (...of: unknown[]) => Postgres; // without the package's own connections
+  return new Opened(scheduledPg(statements.port()), { url: "", ticks: () => life.ticks() });
 }

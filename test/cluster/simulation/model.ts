@@ -92,6 +92,14 @@ export class Model {
     if (capsule !== undefined) capsule.status = undefined;
   }
 
+  /** Changes of keys in the forgotten time are lost: each may be accepted or not. */
+  forgetKeys(): void {
+    for (const key of this.keys.values()) {
+      key.state = "ending";
+      delete key.endedAt;
+    }
+  }
+
   sure(): KnownCapsule[] {
     return [...this.capsules.values()].filter(({ isSure }) => isSure);
   }

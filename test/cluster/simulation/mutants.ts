@@ -105,10 +105,36 @@ const ofMoves: Mutant[] = [
   },
 ];
 
+/** Mistakes that need a bucket, and a database that is put back. */
+const ofPutBacks: Mutant[] = [
+  {
+    name: "an assert without what was released",
+    seed: bucketSeeds + 187,
+    functions: {
+      assert_released: [
+        ["jsonb_populate_recordset(NULL::capsules, p_rows)", "jsonb_populate_recordset(NULL::capsules, '[]')"],
+      ],
+    },
+    ...{ faults: none, mix: "moves" },
+  },
+  {
+    name: "a place is confirmed that a host has told nothing of",
+    seed: bucketSeeds + 25,
+    functions: { confirm_place: [["IF silent IS NOT NULL", "IF false"]] },
+    ...{ faults: none, mix: "moves" },
+  },
+  {
+    name: "what was acquired is told with the epoch before",
+    seed: bucketSeeds + 67,
+    functions: { assert_held: [["ELSIF c.epoch < r.epoch THEN", "ELSIF false THEN"]] },
+    ...{ faults: none, mix: "moves" },
+  },
+];
+
 export const mutants: Mutant[] = [
   {
     name: "quotas are summed before the team's lock",
-    seed: 1014,
+    seed: 1,
     functions: {
       create_capsule: [
         ["v := lock_team(r.team_id);", ""],
@@ -119,7 +145,7 @@ export const mutants: Mutant[] = [
   },
   {
     name: "status copies take their versions without the team's lock",
-    seed: 3,
+    seed: 2,
     functions: {
       copy_status: [
         ["PERFORM 1 FROM teams WHERE id = ANY(listed) ORDER BY id FOR NO KEY UPDATE;", ""],
@@ -142,7 +168,7 @@ export const mutants: Mutant[] = [
   },
   {
     name: "a resume is decided upon by status copies alone",
-    seed: 2,
+    seed: 18,
     functions: {
       admit_resume: [["UPDATE capsules SET intent = p_intent, copy = p_copy, version = v WHERE id = p_id;", ""]],
     },
@@ -161,7 +187,7 @@ export const mutants: Mutant[] = [
   },
   {
     name: "a late create inserts a deleted row again",
-    seed: 1009,
+    seed: 18,
     functions: { create_capsule: [["SELECT 1 FROM tombstones WHERE id = r.id", "SELECT 1 WHERE false"]] },
     ...{ faults: late, mix: "ends" },
   },
@@ -242,6 +268,7 @@ export const mutants: Mutant[] = [
     ...{ faults: dying, mix: "runs" },
   },
   ...ofMoves,
+  ...ofPutBacks,
 ];
 
 /** Changes the functions of the database. Throws when a text is not there any longer. */

@@ -7,6 +7,7 @@ import { Folders } from "./folders.ts";
 import { liveByLives } from "./life.ts";
 import { limits } from "./model.ts";
 import { type Mutant, plantFunctions } from "./mutants.ts";
+import { simulatedPlace } from "./put-back.ts";
 import { World } from "./world.ts";
 
 const shared = {
@@ -22,9 +23,10 @@ const patient = `DO $$ DECLARE f regprocedure; BEGIN
   END LOOP; END $$`;
 
 const hashOf = (of: "red" | "blue") => hash("sha256", keys[of], "hex");
-const emptied = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams", "garbage"];
-const empty = `${emptied.map((table) => `DELETE FROM ${table};`).join(" ")}
-  UPDATE cluster SET catalog = 1;
+const shown = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams"];
+const emptied = [...shown, "garbage", "assertions"];
+const empty = `UPDATE cluster SET catalog = 1, timeline = (SELECT timeline FROM simulated.place);
+  ${emptied.map((table) => `DELETE FROM ${table};`).join(" ")}
   INSERT INTO teams (id, name, created_at, catalog) VALUES ('team-red', 'red', 1, 1), ('team-blue', 'blue', 1, 1);
   INSERT INTO keys (id, team_id, label, hash, created_at, catalog)
     VALUES ('key-red', 'team-red', 'first', '${hashOf("red")}', 1, 1), ('key-blue', 'team-blue', 'first', '${hashOf("blue")}', 1, 1);`;
@@ -51,6 +53,7 @@ export class Schedules implements AsyncDisposable {
     const database = await ScheduledDatabase.open(url);
     if (mutant !== undefined) await plantFunctions(database, mutant);
     await database.ask(patient);
+    await database.ask(simulatedPlace);
     return new Schedules(database, mutant);
   }
 

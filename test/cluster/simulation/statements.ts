@@ -95,6 +95,11 @@ export class Statements {
     while (this.#held.length > 0) await this.#end(0, "ROLLBACK");
   }
 
+  /** Late ones never come: their connections have ended. */
+  dropLate(): void {
+    this.#late = [];
+  }
+
   /** No statement is under way any longer. */
   async finish(): Promise<void> {
     this.fates = kind;
@@ -189,6 +194,7 @@ function failure(code: string): Error {
 
 function callOf(text: string): string | undefined {
   if (/ FROM ensure_team\(/.test(text)) return "ensure_team";
+  if (text.startsWith("SELECT confirm_place()")) return "confirm_place";
   return /^\s*INSERT/.test(text) ? "INSERT" : undefined;
 }
 

@@ -4,12 +4,13 @@ import { SimulatedBucket } from "./bucket.ts";
 import { Checks } from "./checks.ts";
 import { Commands } from "./commands.ts";
 import type { ScheduledDatabase } from "./database.ts";
-import { bucketSeeds, type Faults, none } from "./faults.ts";
+import { bucketSeeds, type Faults, isPutBackSeed, none } from "./faults.ts";
 import type { Folders } from "./folders.ts";
 import { type Daemon, SimulatedHost } from "./host.ts";
 import type { Life } from "./life.ts";
 import { limits, Model } from "./model.ts";
 import type { Mutant } from "./mutants.ts";
+import { PutBack } from "./put-back.ts";
 import { Lost } from "./routes.ts";
 import { Scheduler } from "./scheduler.ts";
 import { kind, Statements } from "./statements.ts";
@@ -31,6 +32,7 @@ export class World {
   readonly commands: Commands;
   readonly hosts: SimulatedHost[];
   readonly bucket: SimulatedBucket;
+  readonly putBack: PutBack;
   readonly mutant: Mutant | undefined;
   faults: Faults;
   readonly #lifeRandom: Random;
@@ -49,6 +51,7 @@ export class World {
     this.database = database;
     this.mutant = mutant;
     this.bucket = new SimulatedBucket(this, seed >= bucketSeeds);
+    this.putBack = new PutBack(this, isPutBackSeed(seed));
     this.faults = { ...this.#faults(), ...mutant?.faults };
     this.statements = new Statements(this.scheduler, database);
     this.statements.fates = this.faults.fates;
@@ -59,6 +62,7 @@ export class World {
       this.checks.isDirty ||= statement.call !== "heartbeat";
       if ("rows" in outcome) this.checks.committed(statement);
       const isMove = statement.call === "release_capsule" || statement.call === "acquire_capsule";
+      if (isMove) this.putBack.moves += 1;
       if (isMove && "rows" in outcome && this.scheduler.chance(this.faults.move)) this.#dying = statement.life;
     };
     this.statements.isOld = (statement) => this.checks.isOld(statement);
@@ -67,7 +71,8 @@ export class World {
     };
     this.statements.onAnswered = ({ call, values }, outcome) => {
       const isAdmitted = call === "admit_resume" || call === "acquire_capsule";
-      if (isAdmitted && "rows" in outcome) this.model.unadmitted.delete(String(values[0]));
+      // A database that was put back sums without what it has forgotten.
+      if (isAdmitted && "rows" in outcome && this.checks.isOwnPlace) this.model.unadmitted.delete(String(values[0]));
     };
     const count = this.scheduler.chance(0.3) ? 3 : 2;
     this.hosts = ["a", "b", "c"].slice(0, count).map((name) => new SimulatedHost(this, name, folders.empty(name)));
@@ -200,6 +205,7 @@ export class World {
       [up.length > 0 && commands.underWay < commandsAtOnce ? 6 : 0, () => commands.issue(scheduler.pick(up).daemon!)],
       [down.length, () => scheduler.pick(down).start()],
       [this.bucket.isThere && up.length > 0 ? 0.15 : 0, () => this.#keepUp(scheduler.pick(up))],
+      ...this.putBack.steps(),
     ];
     let left = scheduler.random.next() * weights.reduce((sum, [weight]) => sum + weight, 0);
     for (const [weight, act] of weights) {
@@ -271,6 +277,7 @@ export class World {
     if (this.scheduler.chance(0.5)) {
       this.scheduler.note("a day passes for the garbage");
       await this.database.ask(`UPDATE garbage SET at = at - ${dayMs}, tried_at = NULL`);
+      this.putBack.forget();
     }
     daemon?.life.run(async () => await daemon.upkeep?.pass()).catch((error: unknown) => this.broken(error));
   }
@@ -299,7 +306,9 @@ export class World {
     this.#reachAll();
     this.bucket.countDown(true);
     await this.#drained();
+    await this.putBack.atEnd(() => this.#second());
     await this.#unchanging();
+    this.checks.copies();
     this.checks.streams();
     for (const ms of [minuteMs, 1_000, minuteMs, 1_000, 1_000]) {
       for (const host of this.hosts) {
@@ -323,6 +332,11 @@ export class World {
       for (const { life } of this.hosts) life!.advance(shortMs);
       await this.#drained();
     }
+  }
+
+  async #second(): Promise<void> {
+    for (const { life } of this.hosts) life!.advance(1_000);
+    await this.#drained();
   }
 
   /** Hosts have read all that they ask for each second, and each half. */
