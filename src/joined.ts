@@ -186,13 +186,13 @@ async function repair(moved: MovedFolders, { store, holding, log }: Held): Promi
 }
 
 function releasesOf(
-  { sql, leaving, membership }: Cluster,
+  { sql, leaving, membership, gathering }: Cluster,
   to: BucketUploadsOptions,
   { store, holding, config, log }: Pick<ReleasesOptions, "store" | "holding" | "log"> & { config: Config },
 ): Releases {
   return new Releases({
     ...{ store, holding, leaving, sql, clock: systemClock, log, uploads: new BucketUploads(to) },
-    isAway: () => sql.isAway || membership.isExpired || membership.isPutBack,
+    isAway: () => sql.isAway || membership.isExpired || membership.isPutBack || gathering.isOn,
     afterMs: config.releaseAfterSec * 1_000,
   });
 }

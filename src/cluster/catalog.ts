@@ -7,6 +7,7 @@ import type { CatalogKey, CatalogRows } from "../db/catalog-rows.ts";
 import type { TeamRow } from "../db/team-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Log } from "../log.ts";
+import { teamsAndKeys } from "./keys.ts";
 import type { Postgres } from "./postgres.ts";
 import type { TemplatePlaces } from "./template-places.ts";
 
@@ -141,18 +142,7 @@ export class Catalog {
     const { sql, host, rows, clock, onRetired, onKeys, places, onLimits, templates } = this.#options;
     const began = clock.ticks();
     const before = this.#applied === 0 ? rows.keys().filter(({ revokedAt }) => revokedAt === null) : [];
-    const teams = await sql.query<TeamRow & { deletedAt: number | null }>(
-      `SELECT id, name, created_at AS "createdAt", deleted_at AS "deletedAt" FROM teams WHERE catalog > $1 ORDER BY catalog`,
-      [this.#applied],
-      what,
-    );
-    const keys = await sql.query<CatalogKey>(
-      `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", COALESCE(k.revoked_at, t.deleted_at) AS "revokedAt",
-         k.expires_at AS "expiresAt", k.made_by AS "madeBy", k.is_session AS "isSession"
-       FROM keys k JOIN teams t ON t.id = k.team_id WHERE k.catalog > $1 ORDER BY k.catalog`,
-      [this.#applied],
-      what,
-    );
+    const { teams, keys } = await teamsAndKeys(sql, this.#applied);
     // A template that was made elsewhere may have been fetched.
     const here = templates.all().flatMap(({ storage, retiredAt }) => (retiredAt === null ? [storage] : []));
     const retired = await sql.query<RetiredTemplate>(

@@ -12,6 +12,7 @@ import type { ClusterOptions, ClusterReport } from "./cluster-options.ts";
 import { type ClusterStep, Copies } from "./copies.ts";
 import { DecidedByDatabase, putBackReason } from "./decided.ts";
 import { Draining } from "./draining.ts";
+import { Gathering } from "./gathering.ts";
 import { Leaving } from "./leaving.ts";
 import { Listing } from "./listing.ts";
 import { Locations } from "./locations.ts";
@@ -47,6 +48,7 @@ export class Cluster {
   readonly newKeys: NewKeys;
   readonly lost: LostHosts;
   readonly leaving: Leaving;
+  readonly gathering: Gathering;
   /** Undefined: the cluster has no bucket. */
   releases: Pick<Releases, "start" | "stop" | "hasten" | "failureOf" | "look"> | undefined;
   readonly #options: ClusterOptions;
@@ -105,6 +107,14 @@ export class Cluster {
     });
     this.audit = new AuditShipping({ sql, host: me.name, rows: rows.audit, log });
     this.newKeys = new NewKeys({ sql, rows: rows.catalog, catalog: () => this.catalog, ticks: () => clock.ticks() });
+    this.gathering = new Gathering({
+      sql,
+      acquiring: this.acquiring,
+      artifacts,
+      templates: rows.templates,
+      clock,
+      log,
+    });
     this.lost = new LostHosts({ sql, membership: this.membership, clock, log, lostSec: options.hostLostSec ?? 0 });
   }
 
@@ -167,6 +177,7 @@ export class Cluster {
     const rounds = new Rounds({
       ...{ sql, me, clock, log, auditKeepMs, onHosts, catalog, settling, draining, moves, asserting },
       ...{ membership: this.membership, copies: this.copies, leaving: this.leaving, lost: this.lost },
+      gathering: this.gathering,
       ...{ newKeys: this.newKeys, audit: this.audit, hasBucket: this.artifacts !== undefined },
     });
     const listing = new Listing({ sql, host: me.name, store, viewOfOwn: viewOf });
@@ -187,9 +198,15 @@ export class Cluster {
     this.#parts?.catalog.stop();
     this.changes.close();
     await this.#moving?.moves.stop();
+    this.gathering.stop();
     await this.releases?.stop();
     await this.membership.stop();
-    await Promise.all([this.#parts?.rounds.done(), this.acquiring.ended(), this.artifacts?.close()]);
+    await Promise.all([
+      this.#parts?.rounds.done(),
+      this.acquiring.ended(),
+      this.artifacts?.close(),
+      this.gathering.ended(),
+    ]);
     await Promise.all([this.copies.stop(), this.audit.try()]);
     await this.sql.close();
   }

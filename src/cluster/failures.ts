@@ -20,6 +20,7 @@ const codes: Readonly<Record<string, ErrorCode>> = {
   CP016: "unavailable",
   CP017: "conflict",
   CP018: "conflict",
+  CP019: "conflict",
 };
 
 /** A create's template was replaced or deleted. */

@@ -23,6 +23,8 @@ export interface FirstHost {
   templates: readonly TemplateRow[];
   /** Without those that are being destroyed, oldest first. */
   capsules: readonly CapsuleRow[];
+  /** A capsule's epoch in the last cluster that the folder was in, or 1. */
+  epochOf: (id: string) => number;
 }
 
 const rowsAtOnce = 500;
@@ -50,7 +52,10 @@ export async function foundCluster(sql: Postgres, first: FirstHost): Promise<voi
       first.templates.map((row) => ({ ...templateColumns(row), made_on: host.name })),
     );
     // The sequence numbers keep the order of the folder's list.
-    const held = first.capsules.map((row) => ({ ...columnsOf(row), host: host.name, epoch: 1, copy: 0, version: 0 }));
+    const held = first.capsules.map((row) => ({
+      ...columnsOf(row),
+      ...{ host: host.name, epoch: first.epochOf(row.id), copy: 0, version: 0 },
+    }));
     await insert(each, "capsules", held, "seq");
   });
 }

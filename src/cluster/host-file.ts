@@ -32,6 +32,8 @@ export interface HostFile {
   place?: string;
   /** The other hosts as last heard of. */
   hosts?: KnownHost[];
+  /** Random: the folder, that of the last host, was whole when its leave began, and the cluster that has the same text has ended with it. */
+  ending?: string | undefined;
 }
 
 /** A host, and where its peer port is. */
@@ -58,10 +60,14 @@ export function readHostFile(dataDir: string): HostFile | undefined {
     throw error;
   }
   try {
-    const { cluster, name, nonce, epoch, limits, place, hosts } = JSON.parse(text) as HostFile;
+    const { cluster, name, nonce, epoch, limits, place, hosts, ending } = JSON.parse(text) as HostFile;
     const isWhole = [cluster, name, nonce].every((each) => typeof each === "string") && Number.isSafeInteger(epoch);
     const known = Array.isArray(hosts) ? hosts.filter(isKnownHost).slice(0, hostsMax) : [];
-    const more = { ...(typeof place === "string" ? { place } : {}), ...(known.length > 0 ? { hosts: known } : {}) };
+    const more = {
+      ...(typeof place === "string" ? { place } : {}),
+      ...(known.length > 0 ? { hosts: known } : {}),
+      ...(typeof ending === "string" ? { ending } : {}),
+    };
     if (isWhole && typeof limits === "object" && limits !== null)
       return { cluster, name, nonce, epoch, limits, ...more };
   } catch {}

@@ -108,7 +108,7 @@ export async function heldBy(
 export async function resumeHost(sql: Postgres, name: string): Promise<string | undefined> {
   const what = { what: "let a host take capsules" };
   await sql.query(
-    "UPDATE hosts SET state = 'up', drain_until = NULL WHERE name = $1 AND state IN ('draining', 'drained')",
+    "UPDATE hosts SET state = 'up', drain_until = NULL, gathers = NULL WHERE name = $1 AND state <> 'gone'",
     [name],
     what,
   );

@@ -108,7 +108,7 @@ async function joinAs(options: JoiningOptions, own: HostFile, known: HostFile | 
       [own.name, own.nonce, place, own.epoch, address, peer.port, version, manifestFormat, {}],
       { what: "join the cluster" },
     );
-    const joined: HostFile = { ...own, epoch, limits, place };
+    const joined: HostFile = { ...own, epoch, limits, place, ending: undefined };
     writeHostFile(dataDir, joined);
     return { me: { name: joined.name, epoch, nonce: joined.nonce }, limits: joined.limits, hosts: [] };
   } catch (error) {

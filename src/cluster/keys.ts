@@ -1,4 +1,5 @@
-/** Keys and teams that are made or ended: in PostgreSQL first, then in this host's own tables. */
+/** Keys and teams: made or ended in PostgreSQL first, then in this host's own tables. */
+import type { CatalogKey } from "../db/catalog-rows.ts";
 import type { NewKeyRow, TeamRow } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Postgres } from "./postgres.ts";
@@ -22,6 +23,29 @@ export async function addKey(sql: Postgres, row: NewKeyRow, { most, revokedKeepM
     if ((error as { code?: unknown }).code !== uniqueViolation) throw error;
     throw new CapsuleError("conflict", "another key has this id", { cause: error });
   });
+}
+
+export interface TeamsAndKeys {
+  teams: (TeamRow & { deletedAt: number | null })[];
+  keys: CatalogKey[];
+}
+
+/** All that have a higher number of the catalog, deleted teams and ended keys too. */
+export async function teamsAndKeys(sql: Postgres, after: number): Promise<TeamsAndKeys> {
+  const what = { what: "read teams and keys" };
+  const teams = await sql.query<TeamsAndKeys["teams"][number] & Record<string, unknown>>(
+    `SELECT id, name, created_at AS "createdAt", deleted_at AS "deletedAt" FROM teams WHERE catalog > $1 ORDER BY catalog`,
+    [after],
+    what,
+  );
+  const keys = await sql.query<CatalogKey>(
+    `SELECT k.id, k.team_id AS "teamId", k.label, k.prefix, k.hash, k.created_at AS "createdAt", COALESCE(k.revoked_at, t.deleted_at) AS "revokedAt",
+       k.expires_at AS "expiresAt", k.made_by AS "madeBy", k.is_session AS "isSession"
+     FROM keys k JOIN teams t ON t.id = k.team_id WHERE k.catalog > $1 ORDER BY k.catalog`,
+    [after],
+    what,
+  );
+  return { teams, keys };
 }
 
 /** The ids of the keys that end with this one. */

@@ -1,9 +1,12 @@
 /** How a host leaves its cluster for good, by PostgreSQL. */
 import type { AuditRows } from "../db/audit-rows.ts";
+import type { CatalogRows } from "../db/catalog-rows.ts";
 import type { HoldingRows } from "../db/holding-rows.ts";
 import type { Log } from "../log.ts";
+import { revokedKeepMs } from "../teams/teams.ts";
 import { AuditShipping } from "./audit-shipping.ts";
 import type { HostFile } from "./host-file.ts";
+import { teamsAndKeys } from "./keys.ts";
 import type { Postgres } from "./postgres.ts";
 
 /** A host's standing in its cluster. */
@@ -15,6 +18,8 @@ export interface Standing {
   /** No other host is there that was not declared gone. */
   isLast: boolean;
   hasLeft: boolean;
+  /** As HostFile.ending, of a cluster that has ended; null: it has not. */
+  endedAs: string | null;
 }
 
 const what = { what: "leave the cluster" };
@@ -27,7 +32,8 @@ export async function standingOf(sql: Postgres, { name, nonce }: HostFile): Prom
     `SELECT COALESCE((SELECT place FROM hosts WHERE name = $1 AND nonce = $2), '') AS place,
        EXISTS (SELECT 1 FROM hosts WHERE name = $1 AND nonce = $2) AS "isThere",
        EXISTS (SELECT 1 FROM left_hosts WHERE nonce = $2) AS "hasLeft",
-       NOT EXISTS (SELECT 1 FROM hosts WHERE name <> $1 AND state <> 'gone') AS "isLast", is_own_place() AS "isOwnPlace"`,
+       NOT EXISTS (SELECT 1 FROM hosts WHERE name <> $1 AND state <> 'gone') AS "isLast", is_own_place() AS "isOwnPlace",
+       (SELECT ended_as FROM cluster) AS "endedAs"`,
     [name, nonce],
     what,
   );
@@ -64,4 +70,18 @@ export async function tellLast(sql: Postgres, host: string, { audit, holding, lo
 /** The row of the host goes. Throws a Refusal where something would be lost with it. */
 export async function leaveHost(sql: Postgres, { name, nonce }: HostFile): Promise<void> {
   await sql.call("leave_host", [name, nonce], what);
+}
+
+/** Teams and keys of the folder are the cluster's, as they are now. */
+export async function bringTeamsAndKeys(sql: Postgres, rows: CatalogRows, atMs: number): Promise<void> {
+  const { teams, keys } = await teamsAndKeys(sql, 0);
+  const live = teams.filter(({ deletedAt }) => deletedAt === null);
+  rows.put(live, keys, { expired: atMs, revoked: atMs - revokedKeepMs });
+  const [known, liveTeams] = [new Set(keys.map(({ id }) => id)), new Set(live.map(({ id }) => id))];
+  const forgotten = rows.keys().filter(({ id, revokedAt }) => revokedAt === null && !known.has(id));
+  rows.endKeys(
+    forgotten.map(({ id }) => id),
+    atMs,
+  );
+  for (const { id } of rows.teams()) if (!liveTeams.has(id)) rows.endTeam(id, atMs);
 }

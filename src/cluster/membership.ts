@@ -31,6 +31,8 @@ export interface Beat {
   isBack: boolean;
   /** PostgreSQL's system and timeline, and the OIDs of the cluster's database and table. */
   place: string | undefined;
+  /** This host, the last one, is to leave, and gets what no host holds. */
+  isGathering: boolean;
 }
 
 export interface MembershipOptions {
@@ -55,12 +57,13 @@ const ownExpiryMs = 8_000;
 /** Since another host's counter moved, while this one could read it. */
 const othersExpiryMs = 12_000;
 
-/** Without the last two: of a database that was not brought up to this release yet. */
+/** Without the optional ones: of a database that was not brought up to this release yet. */
 interface Answer {
   catalog: number;
   hosts: HostRow[];
   place?: string;
   isOwnPlace?: boolean;
+  isGathering?: boolean;
 }
 
 interface Seen {
@@ -160,16 +163,20 @@ export class Membership {
     const sentAt = clock.ticks();
     this.#options.onSend?.();
     try {
-      const { catalog, hosts, place, isOwnPlace } = await sql.beat<Answer>("heartbeat", [
-        ...[me.name, me.epoch, me.nonce, JSON.stringify(load())],
-      ]);
+      const {
+        catalog,
+        hosts,
+        place,
+        isOwnPlace,
+        isGathering = false,
+      } = await sql.beat<Answer>("heartbeat", [...[me.name, me.epoch, me.nonce, JSON.stringify(load())]]);
       const isBack = this.isExpired || !this.#wasBack;
       if (this.#answeredAt !== undefined && isBack) log.info({ host: me.name }, "the cluster's database answers again");
       this.#see(hosts, isBack);
       this.#answeredAt = sentAt;
       this.#wasBack = true;
       this.#isPutBack = isOwnPlace === false;
-      onBeat({ catalog, isBack, place });
+      onBeat({ catalog, isBack, place, isGathering });
     } catch (error) {
       if (error instanceof Refusal && error.raised === "CP004") onRefused(error.message);
       else if (this.#wasBack && this.isExpired) {

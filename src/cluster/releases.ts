@@ -39,7 +39,7 @@ export interface ReleasesOptions {
   leaving: Pick<Leaving, "release" | "prefixes">;
   uploads: CheckpointUploads;
   sql: Pick<Postgres, "call" | "isAway">;
-  /** Nothing can be decided now, or the database was put back: no upload begins. */
+  /** Nothing can be decided now, the database was put back, or this host gathers all capsules: no upload begins. */
   isAway: () => boolean;
   clock: Clock;
   log: Log;

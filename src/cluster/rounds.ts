@@ -9,6 +9,7 @@ import type { AuditShipping } from "./audit-shipping.ts";
 import type { Catalog } from "./catalog.ts";
 import type { Copies } from "./copies.ts";
 import type { Draining } from "./draining.ts";
+import type { Gathering } from "./gathering.ts";
 import type { Leaving } from "./leaving.ts";
 import type { LostHosts } from "./lost-hosts.ts";
 import type { Beat, HostRow, Me, Membership } from "./membership.ts";
@@ -32,6 +33,7 @@ export interface RoundsOptions {
   settling: Pick<Settling, "settle" | "hasDoubts">;
   draining: Pick<Draining, "follow" | "drain">;
   moves: Pick<Moves, "round">;
+  gathering: Pick<Gathering, "follow" | "round">;
   asserting: Pick<Asserting, "assert">;
   leaving: Pick<Leaving, "hasAny" | "settle">;
   audit: Pick<AuditShipping, "try">;
@@ -70,6 +72,7 @@ export class Rounds {
   begin(beat: Beat): void {
     const { me, membership, onHosts, lost, log } = this.#options;
     onHosts?.(membership.hosts().filter(({ name, state }) => name !== me.name && state !== "gone"));
+    this.#options.gathering.follow(beat.isGathering);
     this.#reading ??= this.#read(beat)
       .catch((error: unknown) => log.error({ err: error }, "teams and keys could not be followed"))
       .finally(() => {
@@ -100,7 +103,7 @@ export class Rounds {
   }
 
   async #compare({ place = "" }: Beat): Promise<void> {
-    const { clock, membership, settling, draining, moves, asserting, leaving, audit } = this.#options;
+    const { clock, membership, settling, draining, moves, gathering, asserting, leaving, audit } = this.#options;
     const isBack = this.#isBack;
     this.#isBack = false;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
@@ -110,6 +113,7 @@ export class Rounds {
     if (leaving.hasAny) await leaving.settle();
     const isDue = isBack || clock.ticks() - this.#settledAt >= settleMs;
     await moves.round(draining.drain, isDue);
+    await gathering.round();
     if (isDue) {
       this.#settledAt = clock.ticks();
       await settling.settle("all");

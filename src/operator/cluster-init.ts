@@ -26,6 +26,7 @@ import { type Config, loadConfig } from "../config.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";
 import { CatalogRows } from "../db/catalog-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
+import { HoldingRows } from "../db/holding-rows.ts";
 import { TemplateRows } from "../db/template-rows.ts";
 import { lockData } from "../host/disk/lock.ts";
 import { requireDatabase } from "../host/disk/lost-database.ts";
@@ -116,6 +117,7 @@ async function foundIn(sql: Postgres, config: Config, { file, path, isNew }: Wri
   const database = openDatabase(databasePath(dataDir));
   try {
     const catalog = new CatalogRows(database);
+    const holding = new HoldingRows(database);
     const host = { cluster: file.cluster, name: config.hostName ?? hostname(), nonce: newNonce(), epoch: 1, limits };
     const capsules = new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy");
     await foundCluster(sql, {
@@ -123,6 +125,7 @@ async function foundIn(sql: Postgres, config: Config, { file, path, isNew }: Wri
       ...{ teams: catalog.teams(), capsules: capsules.sort((a, b) => a.createdAt - b.createdAt) },
       keys: catalog.keys().map((key) => ({ ...key, isSession: key.isSession !== 0 })),
       templates: new TemplateRows(database).all(),
+      epochOf: (id) => holding.epoch(id),
     });
   } catch (error) {
     if (!isAnswer(error))

@@ -3,6 +3,8 @@
  *
  *   member ──► drained ──► server ended ──► row of the host gone ──► rows of the folder gone ──► host.json is left.json: alone
  *
+ * The last host is not drained: its server brings here what no host holds, and the cluster ends with its row (docs/adr/0128).
+ *
  * Wherever the command is ended, the same command goes on from what it finds.
  */
 import { rmSync } from "node:fs";
@@ -10,13 +12,21 @@ import type { Call } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import type { ClusterFile } from "../cluster/cluster-file.ts";
 import { type HostFile, hasLeft, markLeft, placeOf, readHostFile } from "../cluster/host-file.ts";
-import { leaveHost, type Standing, standingOf, tellLast, templatesOnlyOn } from "../cluster/left-hosts.ts";
+import {
+  bringTeamsAndKeys,
+  leaveHost,
+  type Standing,
+  standingOf,
+  tellLast,
+  templatesOnlyOn,
+} from "../cluster/left-hosts.ts";
 import type { Postgres } from "../cluster/postgres.ts";
 import { migrate } from "../cluster/schema/migration.ts";
 import { type Config, loadConfig } from "../config.ts";
 import { AuditRows } from "../db/audit-rows.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";
-import { forgetCluster } from "../db/cluster-traces.ts";
+import { CatalogRows } from "../db/catalog-rows.ts";
+import { forgetCluster, forgetReleases } from "../db/cluster-traces.ts";
 import { type Database, databasePath, openDatabase } from "../db/database.ts";
 import { HoldingRows } from "../db/holding-rows.ts";
 import { type DataLock, isLocked, lockData } from "../host/disk/lock.ts";
@@ -27,6 +37,7 @@ import { messageOf } from "../wire/errors.ts";
 import { openCluster } from "./cluster.ts";
 import { graceMs, stopServer } from "./down.ts";
 import { drained, drainSec } from "./drains.ts";
+import { endWithLast, isGathered, requireWhole } from "./last-leave.ts";
 
 export async function leaveCluster(call: Pick<Call, "seconds">): Promise<number> {
   const deadlineMs = (call.seconds("deadline") ?? drainSec) * 1_000;
@@ -36,7 +47,10 @@ export async function leaveCluster(call: Pick<Call, "seconds">): Promise<number>
     const own = memberFile(config.dataDir, file);
     if (own === undefined) return done(config.dataDir, "the host has left the cluster already");
     const standing = await readStanding(sql, file, own, config.dataDir);
-    if (!standing.hasLeft && !(await isEmptied({ sql, file, own, config, standing }, deadlineMs))) return 1;
+    const { isLast, hasLeft } = standing;
+    const isReady = () =>
+      isLast ? isGathered({ sql, own, config }, deadlineMs) : isEmptied({ sql, file, own, config }, deadlineMs);
+    if (!hasLeft && !(await isReady())) return 1;
     const lock = await lockEnded(config);
     try {
       await leave(sql, file, config);
@@ -97,13 +111,11 @@ interface Member {
   file: ClusterFile;
   own: HostFile;
   config: Config;
-  standing: Standing;
 }
 
 /** False: something stays, and was named. The host stays in the cluster, drained. */
-async function isEmptied({ sql, file, own, config, standing }: Member, deadlineMs: number): Promise<boolean> {
+async function isEmptied({ sql, file, own, config }: Member, deadlineMs: number): Promise<boolean> {
   const { name } = own;
-  if (standing.isLast) throw new Failure(`host ${name} is the last one of its cluster, and cannot leave it`);
   const templates = await templatesOnlyOn(sql, name);
   if (templates.length > 0) {
     console.error(`capsule: host ${name} does not leave: no other host could get these templates`);
@@ -137,23 +149,30 @@ async function lockEnded({ dataDir, drainMs }: Config): Promise<DataLock> {
 }
 
 /** No server of the folder runs, and none can start. */
-async function leave(sql: Postgres, file: ClusterFile, { dataDir, crashAt }: Config): Promise<void> {
-  const step = stepWithFault(crashAt);
+async function leave(sql: Postgres, file: ClusterFile, config: Config): Promise<void> {
+  const { dataDir } = config;
+  const step = stepWithFault(config.crashAt);
   const own = memberFile(dataDir, file);
   if (own === undefined) return;
   const database = openDatabase(databasePath(dataDir));
   try {
-    const hasLeftThere = (await standingOf(sql, own))?.hasLeft === true;
-    requireNone(dataDir, database, hasLeftThere);
-    if (!hasLeftThere) {
+    const standing = await standingOf(sql, own);
+    const hasLeft = standing?.hasLeft === true;
+    const isLast = hasLeft ? own.ending !== undefined && own.ending === standing.endedAs : standing?.isLast === true;
+    if (!isLast) requireNone(dataDir, database, hasLeft);
+    if (!hasLeft) {
+      if (isLast) await requireWhole(sql, own, dataDir, database);
       const rows = { audit: new AuditRows(database), holding: new HoldingRows(database) };
       await tellLast(sql, own.name, { ...rows, log: said });
+      await bringTeamsAndKeys(sql, new CatalogRows(database), Date.now());
       step("leave.told");
     }
     SecretKey.keep(dataDir, file.valuesKey);
-    await leaveHost(sql, own);
+    if (!isLast) await leaveHost(sql, own);
+    else if (!hasLeft) await endWithLast({ sql, own, config }, database);
     step("leave.left");
-    forgetCluster(database);
+    if (isLast) forgetReleases(database);
+    else forgetCluster(database);
     rmSync(new Paths(dataDir).releasedFolder, { recursive: true, force: true });
     step("leave.cleared");
     markLeft(dataDir);

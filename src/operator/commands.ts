@@ -204,8 +204,10 @@ export const operatorCommands: Commands = {
     usage: "[--deadline TIME]",
     meaning: "take this host out of its cluster; its data folder serves alone from then on",
     details:
-      "Run it on the host itself, with its CAPSULE_CLUSTER and CAPSULE_DATA. The host is drained as by capsule admin hosts drain; once it holds nothing, its server ends. The folder keeps teams, keys, and the templates whose files it has. What cannot move is named with the reason, the exit code is 1, and the host stays in the cluster. A command that was ended midway is finished by the same one.",
-    options: { deadline: { value: "TIME", meaning: "no move begins behind it; default 10m" } },
+      "Run it on the host itself, with its CAPSULE_CLUSTER and CAPSULE_DATA. The host is drained as by capsule admin hosts drain; once it holds nothing, its server ends. The folder keeps teams, keys, and the templates whose files it has. What cannot move is named with the reason, the exit code is 1, and the host stays in the cluster. The last host is not drained: it gets all capsules and templates of the bucket, and the cluster ends with it. A command that was ended midway is finished by the same one.",
+    options: {
+      deadline: { value: "TIME", meaning: "no move begins behind it, and no fetch is waited for; default 10m" },
+    },
     words: [0, 0],
     examples: [["capsule admin cluster leave", "then start it without CAPSULE_CLUSTER"]],
     ...local(async () => (await import("./cluster-leave.ts")).leaveCluster),

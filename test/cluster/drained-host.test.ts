@@ -109,4 +109,32 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
     await other.server.operate("admin", "hosts", "resume", holder.name);
     await daemons!.known();
   });
+
+  test("the last host keeps what runs, gets all else from the bucket, and serves alone", deadline, async () => {
+    const [one, two] = daemons!.hosts as [Daemon, Daemon];
+    const { id, holder, pid } = await marked();
+    const [last, first] = holder === one ? [one, two] : [two, one];
+    const model = await first.client.capsule({ timeout_sec: 0 });
+    await first.client.known(model.id).sh("echo tool > /root/tool");
+    await first.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: model.id, name: "tools" } });
+    const paused = await first.client.capsule({ timeout_sec: 0 });
+    await first.client.known(paused.id).sh("echo kept > /run/mark");
+    await first.client.expect(200, "POST", `/v1/capsules/${paused.id}/pause`);
+    await first.server.operate("admin", "cluster", "leave", "--deadline", "5m");
+    assert.equal((await last.client.expect(200, "GET", `/v1/capsules/${paused.id}`)).json.status, "paused");
+
+    const ended = last.server.exited();
+    await last.server.operate("admin", "cluster", "leave", "--deadline", "5m");
+    assert.equal(await ended, null); // no signal: it has exited
+    await assert.rejects(last.server.start(), /has left its cluster: start it without CAPSULE_CLUSTER/);
+    await last.server.start({ CAPSULE_CLUSTER: "" });
+
+    assert.equal(await last.client.known(id).sh(`cat /run/mark; kill -0 ${pid} && echo alive`), "memory\nalive");
+    assert.equal((await last.client.expect(200, "GET", `/v1/capsules/${id}`)).json.host, null);
+    await last.client.expect(200, "POST", `/v1/capsules/${paused.id}/resume`);
+    assert.equal(await last.client.known(paused.id).sh("cat /run/mark"), "kept");
+    const made = await last.client.capsule({ template: "tools", timeout_sec: 0 });
+    assert.equal(await last.client.known(made.id).sh("cat /root/tool"), "tool");
+    for (const each of [id, paused.id, made.id]) await last.client.expect(204, "DELETE", `/v1/capsules/${each}`);
+  });
 });

@@ -94,14 +94,14 @@ export const releaseAfterMs = 5_000;
 const silent = { info() {}, warn() {}, error() {} };
 
 function releasesOf(
-  { leaving, membership }: Cluster,
+  { leaving, membership, gathering }: Cluster,
   { service, database, sql, clock }: Pick<FakeHostOfCluster, "service" | "database" | "sql" | "clock">,
   uploads: CheckpointUploads | undefined,
 ): Releases | undefined {
   if (uploads === undefined) return undefined;
   return new Releases({
     ...{ store: service.store, holding: new HoldingRows(database), leaving, uploads, sql, clock, log: silent },
-    ...{ afterMs: releaseAfterMs, isAway: () => sql.isAway || membership.isPutBack },
+    ...{ afterMs: releaseAfterMs, isAway: () => sql.isAway || membership.isPutBack || gathering.isOn },
   });
 }
 

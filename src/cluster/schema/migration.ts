@@ -6,6 +6,7 @@ import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
 import { drains } from "./drains.ts";
+import { endedCluster } from "./ended-cluster.ts";
 import { indexedScans } from "./indexed-scans.ts";
 import { leftHosts } from "./left-hosts.ts";
 import { listedPlaces } from "./listed-places.ts";
@@ -43,6 +44,7 @@ export const steps: readonly string[] = [
   indexedScans,
   restoredDumps,
   seenHosts,
+  endedCluster,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
