@@ -1,6 +1,6 @@
 /** The ends of guests that programs in them cause. */
 import type { TestCapsule } from "../client.ts";
-import { server } from "./service.ts";
+import { expectErrors } from "./service.ts";
 
 /** A request was under way when the guest ended. */
 export const guestGone = /"message":"the connection to the guest agent was (closed|lost)".*"msg":"request failed"/;
@@ -10,6 +10,6 @@ export const guestGone = /"message":"the connection to the guest agent was (clos
  * service may hear of the guest's end first; so that answer is not asserted.
  */
 export async function endGuest(capsule: TestCapsule, script: string): Promise<void> {
-  server?.log.expect(guestGone);
+  expectErrors(guestGone);
   await capsule.exec({ cmd: "bash", args: ["-c", `sleep 2; ${script}`], background: true });
 }

@@ -16,6 +16,19 @@ const cluster = form === undefined ? undefined : await (await import("../cluster
 /** Undefined with CAPSULE_URL, whose server the tests must not operate. In a cluster: its first host. */
 export const server = CAPSULE_URL === undefined ? (cluster?.server ?? (await Server.start())) : undefined;
 
+/** The server of each host in a cluster; none with CAPSULE_URL. */
+const servers = cluster?.daemons.hosts.map((host) => host.server) ?? (server === undefined ? [] : [server]);
+
+/** Announces errors that the test causes, in the log of whichever host answers. */
+export function expectErrors(...patterns: RegExp[]): void {
+  for (const { log } of servers) log.expect(...patterns);
+}
+
+/** Logged errors that no test has announced. */
+export async function unexpectedErrors(): Promise<string[]> {
+  return (await Promise.all(servers.map(({ log }) => log.unexpected()))).flat();
+}
+
 /** A client with the first team's key. */
 export const client = await Client.connect(
   cluster?.entry ?? CAPSULE_URL ?? server!.url,

@@ -4,7 +4,7 @@ import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
 import { section, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
-import { client, server } from "../service.ts";
+import { client, expectErrors } from "../service.ts";
 
 export const fileChanges = section(import.meta, "moving files, modes and owners", () => {
   let capsule: TestCapsule;
@@ -74,7 +74,7 @@ export const fileChanges = section(import.meta, "moving files, modes and owners"
     ] as const) {
       assert.equal((await post("move", { from, to, overwrite })).status, code, `${from} ${to}`);
     }
-    server?.log.expect(/"message":"[^"]* does not fit: no space left"/);
+    expectErrors(/"message":"[^"]* does not fit: no space left"/);
     await capsule.sh("head -c 12M /dev/urandom > /data/large");
     refused(await post("move", { from: "/data/large", to: "/other/large" }), 507, "no_space");
     assert.equal(await shell("stat -c %s /data/large; ls -A /other"), `${12 * 1024 * 1024}\ntree`);

@@ -8,7 +8,7 @@ import { conforms, section, test } from "../conforms.ts";
 import { Random } from "../random.ts";
 import { refused } from "../refusals.ts";
 import { fileForm } from "../requests.ts";
-import { client, server } from "../service.ts";
+import { client, expectErrors } from "../service.ts";
 
 const mib = 1024 * 1024;
 const reads = ["files/read", "files/stream/read"] as const;
@@ -276,7 +276,7 @@ print(sorted(seen))`;
     });
 
     test("no space: 507, and the old file is intact", async () => {
-      server?.log.expect(/"message":"\/tiny\/file does not fit: no space left"/);
+      expectErrors(/"message":"\/tiny\/file does not fit: no space left"/);
       await capsule.sh("mkdir -p /tiny && mount -t tmpfs -o size=512k tmpfs /tiny && echo old > /tiny/file");
       for (const by of writes) refused(await write("/tiny/file", "x".repeat(mib), by), 507, "no_space", by);
       assert.equal(await capsule.sh("cat /tiny/file; ls -A /tiny | wc -l; umount /tiny"), "old\n1");

@@ -4,7 +4,7 @@ import type { Reply, TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
 import { section, test } from "../conforms.ts";
 import { endGuest, guestGone } from "../guest-end.ts";
-import { client, server } from "../service.ts";
+import { client, expectErrors } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const panic = "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger";
@@ -136,7 +136,7 @@ export const reboots = section(import.meta, "reboots", () => {
   });
 
   test("a command under way when the guest reboots is an error, and never a made-up exit", async () => {
-    server?.log.expect(guestGone);
+    expectErrors(guestGone);
     await using capsule = await client.capsule();
     const { started_at } = await capsule.view();
     const { status, json, text } = await capsule.exec({ cmd: "bash", args: ["-c", panic], timeout: 0 });
