@@ -7,6 +7,7 @@ import { CapsuleError, type ErrorCode, statusOf } from "../../wire/errors.ts";
 import { toCapsuleError } from "../errors.ts";
 import type { Links } from "../forwarding.ts";
 import type { Need, ReleasedCapsules } from "../released.ts";
+import type { PendingRequests } from "./pending-requests.ts";
 
 export const acquireHeader = "x-capsule-acquire";
 const needs: ReadonlySet<unknown> = new Set<Need>(["held", "resume", "wake", "move"]);
@@ -28,9 +29,15 @@ export interface AcquireTimes {
   beginMs?: number;
 }
 
+/** The ways to the other hosts, and the requests that they have not answered, which end with their host. */
+export interface Asking {
+  links: Pick<Links, "take" | "isUp">;
+  pending: Pick<PendingRequests, "add">;
+}
+
 /** Rejects with the host's refusal. */
 export async function askToAcquire(
-  links: Pick<Links, "take" | "isUp">,
+  { links, pending }: Asking,
   host: string,
   question: { id: string; team: string; need: Need },
   times: AcquireTimes = {},
@@ -47,6 +54,7 @@ export async function askToAcquire(
   const watch = setInterval(() => {
     if (!links.isUp(host)) giveUp();
   }, checkMs);
+  const end = pending.add(host, { giveUp });
   message.on("information", () => clearTimeout(late));
   message.once("response", (answer) => {
     clearTimeout(late);
@@ -65,6 +73,7 @@ export async function askToAcquire(
   } finally {
     for (const timer of [late, tooLong]) clearTimeout(timer);
     clearInterval(watch);
+    end();
     release();
   }
 }

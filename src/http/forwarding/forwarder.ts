@@ -87,10 +87,11 @@ export class Forwarder implements Forwarding {
     this.#places = places;
     this.peers = new PeerRequests(places, (host) => links.probe(host), released);
     this.arrivals = new Arrivals(places, times);
-    this.#released = released === undefined ? undefined : new ReleasedRequests(released, links, times);
     this.questions = new HolderQuestions(links);
     this.#links = links;
-    this.#pending = new PendingRequests(links);
+    const pending = new PendingRequests(links);
+    this.#pending = pending;
+    this.#released = released === undefined ? undefined : new ReleasedRequests(released, { links, pending }, times);
   }
 
   get passedOn(): number {

@@ -14,11 +14,12 @@ const unreachedMs = 12_000;
 interface Attempt {
   giveUp(): void;
   /** Ends an upgraded connection; its client is told, if it is a WebSocket's. */
-  stop(): void;
+  stop?(): void;
 }
 
 interface Pending {
-  exchange: Exchange;
+  /** undefined: a question of this host's own. */
+  exchange: Pick<Exchange, "upgrade"> | undefined;
   sinceMs: number;
 }
 
@@ -41,7 +42,7 @@ export class PendingRequests {
   }
 
   /** The returned function is called when the attempt is over. */
-  add(host: string, attempt: Attempt, exchange: Exchange): () => void {
+  add(host: string, attempt: Attempt, exchange?: Pending["exchange"]): () => void {
     const ofHost = this.#byHost.get(host) ?? new Map<Attempt, Pending>();
     this.#byHost.set(host, ofHost.set(attempt, { exchange, sinceMs: this.#now() }));
     this.#timer ??= setInterval(() => this.check(), checkMs).unref();
@@ -62,7 +63,7 @@ export class PendingRequests {
   /** Upgraded connections, which the end of the server would leave open. */
   closeUpgraded(): void {
     for (const [attempt, { exchange }] of [...this.#byHost.values()].flatMap((each) => [...each]))
-      if (exchange.upgrade !== undefined) attempt.stop();
+      if (exchange?.upgrade !== undefined) attempt.stop?.();
   }
 
   close(): void {

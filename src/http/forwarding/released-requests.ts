@@ -4,9 +4,9 @@
  */
 import { resumeWaitersMax } from "../../wire/capsule.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Exchange, Links } from "../forwarding.ts";
+import type { Exchange } from "../forwarding.ts";
 import type { Need, ReleasedCapsule, ReleasedCapsules } from "../released.ts";
-import { type AcquireTimes, askToAcquire } from "./acquire-questions.ts";
+import { type AcquireTimes, type Asking, askToAcquire } from "./acquire-questions.ts";
 import { type ArrivalTimes, arrived } from "./arrivals.ts";
 
 /** Hosts that are asked for one capsule. */
@@ -25,18 +25,18 @@ interface Placing {
 }
 
 export class ReleasedRequests {
-  readonly #released: ReleasedCapsules;
-  readonly #links: Pick<Links, "take" | "isUp">;
+  readonly #released: Pick<ReleasedCapsules, "acquire" | "hostsFor">;
+  readonly #asking: Asking;
   readonly #times: AcquireTimes & ArrivalTimes;
   readonly #placings = new Map<string, Placing>();
 
   constructor(
-    released: ReleasedCapsules,
-    links: Pick<Links, "take" | "isUp">,
+    released: Pick<ReleasedCapsules, "acquire" | "hostsFor">,
+    asking: Asking,
     times: AcquireTimes & ArrivalTimes = {},
   ) {
     this.#released = released;
-    this.#links = links;
+    this.#asking = asking;
     this.#times = times;
   }
 
@@ -100,7 +100,7 @@ export class ReleasedRequests {
   async #askOne(host: string | null, capsule: ReleasedCapsule, need: Need): Promise<Taken | undefined> {
     const { id, teamId: team } = capsule;
     if (host === null) return (await this.#released.acquire({ id, need })) ? { host } : "elsewhere";
-    const acquired = await askToAcquire(this.#links, host, { id, team, need }, this.#times);
+    const acquired = await askToAcquire(this.#asking, host, { id, team, need }, this.#times);
     if (acquired === "unreached") return undefined;
     return acquired === "held" ? { host } : "elsewhere";
   }
