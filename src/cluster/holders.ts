@@ -31,6 +31,8 @@ export interface Holders {
   forget(team: string | undefined, key: string): void;
   /** As `Places.leaving`. */
   leaving?(team: string | undefined, key: string): Promise<unknown> | undefined;
+  /** As `Places.comingRow`. */
+  comingRow?(team: string, key: string): Promise<ReleasedCapsule | undefined>;
   /** As `Places.left`. */
   left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Names of the other hosts that can be asked. */

@@ -5,7 +5,7 @@ import { capsuleNamePattern } from "../wire/defaults.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
-import { leftCapsule, releasedCapsule } from "./released-capsules.ts";
+import { comingCapsule, leftCapsule, releasedCapsule } from "./released-capsules.ts";
 import { rowSelection } from "./rows.ts";
 
 export interface LocationsOptions {
@@ -128,16 +128,29 @@ export class Locations implements Holders {
   }
 
   async left(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere"> {
-    if (!(isId(team, key) ? idPattern : namePattern).test(key)) return "nowhere";
+    const found = await this.#row(team, key);
+    if (found === undefined) return "nowhere";
+    const { atHost, ofEpoch, isLost, ...row } = found;
+    return atHost === host ? leftCapsule(row, { host, epoch: ofEpoch, isLost }) : "elsewhere";
+  }
+
+  async comingRow(team: string, key: string): Promise<ReleasedCapsule | undefined> {
+    const found = await this.#row(team, key);
+    if (found === undefined) return undefined;
+    const { atHost, ofEpoch, isLost: _, ...row } = found;
+    const isComing = atHost === null || atHost === this.#options.membership.me.name;
+    return isComing ? comingCapsule(row, { host: atHost, epoch: ofEpoch }) : undefined;
+  }
+
+  async #row(team: string, key: string): Promise<(Capsule & Left) | undefined> {
+    if (!(isId(team, key) ? idPattern : namePattern).test(key)) return undefined;
     const [found] = await this.#options.sql.query<Capsule & Left>(
       `SELECT ${rowSelection}, host AS "atHost", epoch AS "ofEpoch", lost_at IS NOT NULL AS "isLost" FROM capsules
        WHERE team_id = $1 AND ${isId(team, key) ? "id" : "name"} = $2`,
       [team, key],
       { what: "find a capsule", onceMs, allMs },
     );
-    if (found === undefined) return "nowhere";
-    const { atHost, ofEpoch, isLost, ...row } = found;
-    return atHost === host ? leftCapsule(row, { host, epoch: ofEpoch, isLost }) : "elsewhere";
+    return found;
   }
 
   peers(): string[] {

@@ -4,7 +4,7 @@ import type { Place, Places } from "../http/forwarding.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Holders } from "./holders.ts";
 
-type Held = Pick<Holders, "find" | "forget" | "knows" | "left" | "leaving">;
+type Held = Pick<Holders, "comingRow" | "find" | "forget" | "knows" | "left" | "leaving">;
 
 export class PeerPlaces implements Places {
   readonly #holders: Held;
@@ -36,6 +36,10 @@ export class PeerPlaces implements Places {
 
   coming(team: string | undefined, key: string): Promise<void> | undefined {
     return this.#coming(team, key);
+  }
+
+  async comingRow(team: string, key: string): ReturnType<NonNullable<Places["comingRow"]>> {
+    return await this.#holders.comingRow?.(team, key);
   }
 
   leaving(team: string | undefined, key: string): Promise<unknown> | undefined {

@@ -32,16 +32,21 @@ function capsuleOf({ row, kept, epoch, lastHost, isMoving }: Released): Released
   };
 }
 
+/** A capsule that `host` brings back, null: is about to. Its row says all of it until it is there. */
+export function comingCapsule(row: Capsule, { host, epoch }: { host: string | null; epoch: number }): ReleasedCapsule {
+  return {
+    ...{ id: row.id, teamId: row.teamId, epoch, lastHost: host, row, urlSecret: null },
+    view: { ...viewOf(row, undefined), host },
+    portAccess: portAccessOf({ ...row, secret: null }),
+  };
+}
+
 /** A capsule that a host still holds which cannot be reached: nothing of it is acquired. */
 export function leftCapsule(
   row: Capsule,
   { host, epoch, isLost }: { host: string; epoch: number; isLost: boolean },
 ): ReleasedCapsule {
-  return {
-    ...{ id: row.id, teamId: row.teamId, epoch, lastHost: host, row, urlSecret: null },
-    ...{ holder: { name: host, isLost }, view: { ...viewOf(row, undefined), host } },
-    portAccess: portAccessOf({ ...row, secret: null }),
-  };
+  return { ...comingCapsule(row, { host, epoch }), holder: { name: host, isLost } };
 }
 
 export class ReleasedByDatabase implements ReleasedCapsules {

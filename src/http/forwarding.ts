@@ -47,6 +47,8 @@ export interface Exchange {
   needOf?: (capsule: ReleasedCapsule) => Need | Promise<Need>;
   /** It shows or destroys the capsule, for which a row is enough, and waits no longer than that takes. */
   isOfRow?: boolean;
+  /** It shows the capsule: the row is enough while a host brings the capsule back, too. */
+  isShow?: boolean;
   /** A host holds that capsule by now. */
   onHeld?: () => void;
   /** Called before the first byte of the answer: from then on nobody else may write to the response. */
@@ -175,6 +177,8 @@ export interface Places {
   left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
   /** Resolves when a capsule that this host brings back is here, or is not. undefined: it brings back none of that name. */
   coming?(team: string | undefined, key: string): Promise<void> | undefined;
+  /** The row of such a capsule, as lists show it. undefined: another host holds it, or it is gone. Rejects with "unavailable". */
+  comingRow?(team: string, key: string): Promise<ReleasedCapsule | undefined>;
   /** Resolves when a capsule that is leaving this host has left it, and after 2 s at the latest. undefined: none of that name is. */
   leaving?(team: string | undefined, key: string): Promise<unknown> | undefined;
 }

@@ -63,6 +63,7 @@ export function passOnOf(
     admitLookup: () => authentication.admitAnonymous(request),
     needOf: (capsule: ReleasedCapsule) => needOf(request, capsule, passingOn),
     isOfRow: request.routeOptions.config.ofRow === true && !waits(request),
+    isShow: request.routeOptions.config.ofRow === true && request.routeOptions.config.action === "read",
     onHeld: () => answerFromRow(request, undefined),
     onAnswer: () => answerElsewhere(request, reply),
   };

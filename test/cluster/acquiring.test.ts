@@ -10,6 +10,7 @@ import { FakeBucket, type FakeFiles } from "../fakes/fake-bucket.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
 import { waitFor, within } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, type HostOptions, hostOfCluster } from "./fake-hosts.ts";
+import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase } from "./statements.ts";
 
@@ -23,7 +24,7 @@ interface Host extends FakeHostOfCluster {
 async function hostsOf(
   names: readonly string[],
   limits = {},
-  options: Pick<HostOptions, "beginMs" | "waits" | "step"> = {},
+  options: Pick<HostOptions, "beginMs" | "link" | "waits" | "step"> = {},
 ) {
   const database = await clusterDatabase(server, limits);
   await addTeams(database);
@@ -338,14 +339,53 @@ test("a request waits at the host that is bringing its capsule back, wherever it
   a.files.moment = () => promise;
   const resumed = b.call("POST", `/v1/capsules/${id}/resume`);
   await waitFor("the capsule to be acquired", async () => (await rowOf(a, id))?.host === "a");
-  const shown = c.call("GET", "/v1/capsules/web");
   const changed = c.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } });
-  const here = a.call("GET", `/v1/capsules/${id}`);
-  await waitFor("a request of the other host", () => a.cluster.acquiring.has(id));
+  const here = a.call("GET", `/v1/capsules/${id}?wait=running`);
+  await waitFor("both to wait", () => a.forwarder.arrivals.waiting === 2);
   resolve();
   assert.equal((await resumed).status, 200);
-  assert.deepEqual([(await shown).status, (await changed).status, (await here).status], [200, 200, 200]);
+  assert.deepEqual([(await changed).status, (await here).status], [200, 200]);
   assert.deepEqual((await changed).json.labels, { k: "v" });
+  assert.equal((await here).json.status, "running");
+});
+
+test("a capsule that a host brings back is shown as it is listed, at every host and without a wait", {
+  skip,
+}, async () => {
+  await using cluster = await hostsOf(["a", "b", "c"], {}, { waits: { rowMs: 1 } });
+  const [a, b, c] = cluster.hosts as [Host, Host, Host];
+  const id = await released(cluster.bucket, a, { name: "web", labels: { k: "v" } }, false);
+  const before = (await b.call("GET", `/v1/capsules/${id}`)).json;
+  const shows = async (expected: object) => {
+    for (const host of [a, b, c]) {
+      assert.deepEqual((await host.call("GET", "/v1/capsules")).json, [expected]);
+      for (const key of [id, "web", `${id}?wait=paused`]) {
+        const { status, json } = await host.call("GET", `/v1/capsules/${key}`);
+        assert.deepEqual([status, json], [200, expected], `${key} at ${host.name}`);
+      }
+      const foreign = await host.call("GET", `/v1/capsules/${id}`, undefined, { "x-api-key": keys.blue });
+      assert.equal(foreign.status, 404);
+    }
+    assert.equal(a.forwarder.arrivals.waiting, 0);
+  };
+  const [admitted, fetched] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  using _end = new DisposableStack();
+  for (const { resolve } of [admitted, fetched]) _end.defer(resolve);
+  const admit = a.files.admit.bind(a.files);
+  a.files.admit = async (each) => {
+    await admitted.promise;
+    return await admit(each);
+  };
+  a.files.moment = () => fetched.promise;
+  const resumed = b.call("POST", `/v1/capsules/${id}/resume`);
+  await waitFor("the host to begin", () => a.cluster.acquiring.has(id));
+  await shows(before);
+  admitted.resolve();
+  await waitFor("the capsule to be acquired", async () => (await rowOf(a, id))?.host === "a");
+  await shows({ ...before, host: "a" });
+  fetched.resolve();
+  assert.equal((await resumed).json.status, "running");
+  assert.equal((await c.call("GET", "/v1/capsules/web")).json.status, "running");
 });
 
 test("who may not reach a port or a signed file of a released capsule acquires nothing", { skip }, async () => {
@@ -401,22 +441,44 @@ async function comingTo(at: Host, bucket: FakeBucket) {
 }
 
 test("a request waits for a capsule that is brought back no longer than its time", { skip }, async () => {
-  await using cluster = await hostsOf(["a", "b"], {}, { waits: { rowMs: 1, arrivalMs: 1 } });
+  await using link = await Link.to(server);
+  await using cluster = await hostsOf(["a", "b"], {}, { link, waits: { rowMs: 1, arrivalMs: 1 } });
   const [a, b] = cluster.hosts as [Host, Host];
   using coming = await comingTo(a, cluster.bucket);
   const { id, resumed, end } = coming;
   const sent = [resumed];
   for (const host of [a, b]) {
-    for (const key of [id, "web"]) sent.push(host.call("GET", `/v1/capsules/${key}`));
+    sent.push(host.call("GET", `/v1/capsules/${id}?wait=running`));
     sent.push(host.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } }));
     sent.push(host.call("DELETE", `/v1/capsules/${id}`));
   }
   for (const { status, json, headers } of await within("the refusals", Promise.all(sent)))
     assert.deepEqual([status, json.error.code, headers["retry-after"]], [503, "unavailable", "1"]);
+  link.cut(); // the capsule's row cannot be read
+  for (const key of [id, "web"]) {
+    const { status, json } = await within("the refusal", a.call("GET", `/v1/capsules/${key}`));
+    assert.deepEqual([status, json.error.code], [503, "unavailable"]);
+  }
+  link.open();
   assert.ok(a.cluster.acquiring.has(id), "the acquire goes on");
   end();
   await a.cluster.acquiring.ended();
   assert.equal((await b.call("GET", `/v1/capsules/${id}`)).json.host, "a");
+});
+
+test("a capsule whose row cannot be read while it is brought back is shown when it has come", { skip }, async () => {
+  await using link = await Link.to(server);
+  await using cluster = await hostsOf(["a"], {}, { link });
+  const [a] = cluster.hosts as [Host];
+  using coming = await comingTo(a, cluster.bucket);
+  link.cut();
+  const shown = a.call("GET", `/v1/capsules/${coming.id}`);
+  await waitFor("the request to wait", () => a.forwarder.arrivals.waiting === 1);
+  coming.end();
+  const { status, json } = await within("the capsule", shown);
+  assert.deepEqual([status, json.host], [200, "a"]);
+  assert.equal((await within("the resume", coming.resumed)).status, 200);
+  link.open();
 });
 
 test("requests without a key that wait for a capsule keep no other one's out, and end with their clients", {

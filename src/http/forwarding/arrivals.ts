@@ -1,6 +1,6 @@
 /**
  * Requests that wait for a capsule which comes to a host. The wait has a limit of time and one of requests, and ends with the client's
- * connection; the acquire goes on.
+ * connection; the acquire goes on. A request that shows the capsule is answered from its row without a wait.
  */
 import { resumeWaitersMax, resumeWaitMs } from "../../wire/capsule.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -10,20 +10,20 @@ const defaultRowMs = 2_000;
 const retryAfterSec = 1;
 
 export interface ArrivalTimes {
-  /** How long a request waits that shows or destroys the capsule; default 2 s. */
+  /** How long a request waits that destroys the capsule, or shows one whose row cannot be read now; default 2 s. */
   rowMs?: number;
   /** How long any other request waits; default: as for a resume. */
   arrivalMs?: number;
 }
 
 export class Arrivals {
-  readonly #coming: NonNullable<Places["coming"]>;
+  readonly #places: Pick<Places, "coming" | "comingRow" | "isHere">;
   readonly #times: ArrivalTimes;
   /** Requests that wait, by team and key: clients without a key take no place of the team's. */
   readonly #waiting = new Map<string, number>();
 
-  constructor(places: Pick<Places, "coming">, times: ArrivalTimes = {}) {
-    this.#coming = (...of) => places.coming?.(...of);
+  constructor(places: Pick<Places, "coming" | "comingRow" | "isHere">, times: ArrivalTimes = {}) {
+    this.#places = places;
     this.#times = times;
   }
 
@@ -32,10 +32,11 @@ export class Arrivals {
     return [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
   }
 
-  /** Resolves when the capsule is here, or does not come. Rejects with "unavailable". */
-  async of(team: string | undefined, key: string, exchange: Exchange): Promise<undefined> {
-    const coming = this.#coming(team, key);
-    if (coming === undefined) return;
+  /** Resolves when the capsule is here, or does not come; "row": its row answers the request already. Rejects with "unavailable". */
+  async of(team: string | undefined, key: string, exchange: Exchange): Promise<"row" | undefined> {
+    const coming = this.#places.coming?.(team, key);
+    if (coming === undefined) return undefined;
+    if (team !== undefined && exchange.isShow === true && (await this.#isShown(team, key, exchange))) return "row";
     const entry = `${team ?? ""}/${key}`;
     const count = this.#waiting.get(entry) ?? 0;
     if (count >= resumeWaitersMax) throw onItsWay(key);
@@ -47,6 +48,16 @@ export class Arrivals {
       if (left > 0) this.#waiting.set(entry, left);
       else this.#waiting.delete(entry);
     }
+    return undefined;
+  }
+
+  /** A capsule that has come while its row was read is shown by its host. */
+  async #isShown(team: string, key: string, { needOf, onHeld }: Exchange): Promise<boolean> {
+    const capsule = await this.#places.comingRow?.(team, key).catch(() => undefined);
+    if (capsule === undefined || this.#places.isHere(team, key)) return false;
+    if ((await needOf?.(capsule)) === "row") return true;
+    onHeld?.();
+    return false;
   }
 }
 

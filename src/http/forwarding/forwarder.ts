@@ -138,10 +138,11 @@ export class Forwarder implements Forwarding {
     { team, key }: { team: string | undefined; key: string },
   ): PassOn {
     return async (exchange) => {
-      await this.arrivals.of(team, key, exchange).catch((refusal: unknown) => {
+      const arrival = await this.arrivals.of(team, key, exchange).catch((refusal: unknown) => {
         this.peers.accept(request); // it is answered here
         throw refusal;
       });
+      if (arrival === "row") return false;
       await this.#places.leaving?.(team, key); // the other host then finds by its row that it has left
       if (!this.#places.isHere(team, key)) return await this.peers.misdirected(requestId)(exchange);
       this.peers.accept(request);
@@ -224,7 +225,8 @@ export class Forwarder implements Forwarding {
     exchange: Exchange,
     { team, key }: { team: string | undefined; key: string },
   ): Promise<SettledPlace | undefined> {
-    if (found.at === "coming") return await this.arrivals.of(team, key, exchange);
+    if (found.at === "coming")
+      return (await this.arrivals.of(team, key, exchange)) === "row" ? { at: "here" } : undefined;
     return found.at === "released" ? await this.#taken(found.capsule, exchange) : found;
   }
 
