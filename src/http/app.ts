@@ -23,6 +23,7 @@ import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { CapsuleBodies } from "./capsule-bodies.ts";
+import { endWhenAnswered } from "./closing-connections.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
@@ -210,10 +211,8 @@ function boundConnections(
 ): void {
   connections.attachTo(app.server);
   deferContinue(app.server);
-  app.addHook("preClose", (done) => {
-    setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
-    done();
-  });
+  const endConnections = endWhenAnswered(app.server);
+  app.addHook("preClose", async () => endConnections(drainMs));
   closeSlowReaders(app.server, stallMs);
   handleOneByOne(app.server);
   forwarding?.attachTo({
@@ -223,6 +222,7 @@ function boundConnections(
         close();
         done();
       }),
+    untilClosed: (ended) => app.addHook("onClose", ended),
   });
 }
 

@@ -70,6 +70,8 @@ export interface ForwardingParts {
   drainMs: number;
   /** Registers what is done when the server begins to close. */
   onClose: (close: () => void) => void;
+  /** Registers what the end of the server waits for, beside its own requests. */
+  untilClosed: (ended: () => Promise<void>) => void;
 }
 
 /** A valid ticket of a WebSocket, made by any host of the cluster. */

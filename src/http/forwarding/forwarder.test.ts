@@ -512,6 +512,55 @@ describe("a client without a key", () => {
   });
 });
 
+describe("a host that stops", () => {
+  const hosts = async () => {
+    const own = new FakeCluster();
+    const [onC, onD] = [own.join("c", () => c.service.store), own.join("d", () => d.service.store)];
+    const c: Api = new Api({}, { forwarding: onC.forwarder });
+    const d: Api = new Api({}, { forwarding: onD.forwarder });
+    const ports = [await listening(c), await listening(d)] as const;
+    await Promise.all([onC.open(), onD.open()]);
+    return { c, d, ports };
+  };
+
+  test("has ended when requests that came from another host are answered", async () => {
+    const { c, d, ports } = await hosts();
+    const id = await c.capsule();
+    const agent = c.agent(id);
+    const asked = ask(ports[1], `/v1/capsules/${id}/exec`, { method: "POST", headers: json, body: '{"cmd":"hang"}' });
+    await waitFor("the command runs", () => agent.runs.length === 1);
+    const closed = once(c.app.server, "close");
+    let hasEnded = false;
+    const ended = c.app.close().then(() => {
+      hasEnded = true;
+    });
+    await closed; // its own port
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    assert.equal(hasEnded, false);
+    agent.runs[0]!.exit(0);
+    assert.equal((await asked).status, 200);
+    await ended;
+    await d.app.close();
+  });
+
+  test("says so in the answers to its own clients, whose connections would idle", async () => {
+    const { c, d, ports } = await hosts();
+    const id = await c.capsule();
+    const agent = c.agent(id);
+    const options = { method: "POST", headers: json, body: '{"cmd":"hang"}', agent: kept };
+    const asked = ports.map((port) => ask(port, `/v1/capsules/${id}/exec`, options));
+    await waitFor("both commands run", () => agent.runs.length === 2);
+    const ended = [c.app.close(), d.app.close()];
+    await waitFor("both ports to be closed", () => !c.app.server.listening && !d.app.server.listening);
+    for (const run of agent.runs) run.exit(0);
+    for (const { status, rawHeaders } of await Promise.all(asked)) {
+      assert.equal(status, 200);
+      assert.match(rawHeaders.join(" "), /connection close/i);
+    }
+    await Promise.all(ended);
+  });
+});
+
 describe("a link that fails", () => {
   test("refused connections are tried again", async () => {
     const id = await a.capsule();

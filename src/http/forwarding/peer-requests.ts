@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { endWhenAnswered } from "../closing-connections.ts";
 import type { ForwardingParts, PassOn, PeerCaller, Places } from "../forwarding.ts";
 import { announcesBody } from "../json-body.ts";
 import type { ReleasedCapsules } from "../released.ts";
@@ -24,8 +25,10 @@ interface PeerRequest {
 
 export class PeerRequests {
   readonly #received = new WeakMap<IncomingMessage, PeerRequest>();
-  /** Servers of peer ports. */
-  readonly #served: Server[] = [];
+  /** Servers of peer ports, and what ends their connections. */
+  readonly #served = new Map<Server, (drainMs: number) => void>();
+  /** Settled when they have closed, or their time is over. */
+  readonly #closed: Promise<void>[] = [];
   readonly #places: Pick<Places, "isHere">;
   readonly #acquires: AcquireAnswers;
   readonly #reach: Reach;
@@ -39,14 +42,17 @@ export class PeerRequests {
 
   attachTo(parts: ForwardingParts): void {
     this.#parts = parts;
-    const { server, onClose, drainMs } = parts;
+    const { server, onClose, untilClosed, drainMs } = parts;
     onClose(() => {
-      for (const peers of this.#served) {
-        peers.close();
-        peers.closeIdleConnections();
-        setTimeout(() => peers.closeAllConnections(), drainMs).unref();
+      for (const [peers, endConnections] of this.#served) {
+        endConnections(drainMs);
+        const { promise, resolve } = Promise.withResolvers<void>();
+        peers.close(() => resolve());
+        setTimeout(resolve, drainMs).unref();
+        this.#closed.push(promise);
       }
     });
+    untilClosed(async () => void (await Promise.all(this.#closed)));
     const strip = (request: IncomingMessage) => void takeCallerHeader(request);
     for (const event of ["request", "checkContinue", "checkExpectation", "upgrade"] as const)
       server.prependListener(event, strip);
@@ -86,7 +92,7 @@ export class PeerRequests {
       else socket.destroy();
     });
     closeSlowReaders(peers, stallMs);
-    this.#served.push(peers);
+    this.#served.set(peers, endWhenAnswered(peers));
   }
 
   callerOf(request: IncomingMessage): PeerCaller | undefined {
