@@ -18,7 +18,7 @@ import { waitFor } from "./wait-for.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const ownProgram = join(repository, "src/main.ts");
-const ownImages = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
+export const ownImages = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
 /** The first start boots the base template, which is slow under software emulation. */
 const startDeadlineMs = 600_000;
 const stopDeadlineMs = 240_000;

@@ -2,6 +2,7 @@
  * Real daemons that answer as one: each has VMs, a data folder and an address of its own, and all have the same port, as on machines of
  * their own. Each one reaches PostgreSQL by a link that a test cuts, and is reached by the others through one.
  */
+import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -31,6 +32,8 @@ export interface DaemonsOptions {
   names?: readonly string[];
   /** More of a host's environment; default: no VM is made ahead of time. */
   envOf?: (name: string) => Record<string, string>;
+  /** A host's first program, its images, and whether it keeps QEMU in its own data folder; default: as every server of the tests. */
+  filesOf?: (name: string) => Pick<ServerOptions, "program" | "images" | "keepsQemu">;
   /** Logged errors that the test causes. */
   errors?: readonly RegExp[];
   /** Default: none. */
@@ -39,7 +42,7 @@ export interface DaemonsOptions {
   isDirect?: boolean;
 }
 
-interface Parts extends Required<Pick<DaemonsOptions, "errors" | "isDirect">> {
+interface Parts extends Required<Pick<DaemonsOptions, "errors" | "isDirect" | "filesOf">> {
   folder: string;
   port: string;
   bucket: CephBucket | undefined;
@@ -62,6 +65,20 @@ export async function untilConnected(host: Daemon): Promise<void> {
   await waitFor(`${host.name} to reach PostgreSQL`, async () => !(await isCutOff(host)));
 }
 
+/** Resolves when the capsule runs at that host, from which the answer comes. */
+export async function untilRunningAt({ client, name }: Daemon, id: string): Promise<void> {
+  await waitFor(
+    `${id} to run at ${name}`,
+    async () => {
+      const { status, json, text } = await client.call("GET", `/v1/capsules/${id}`);
+      if (status === 503) return false; // it is on its way at this moment
+      assert.ok(status === 200 && json.status !== "error", text);
+      return json.status === "running" && json.host === name;
+    },
+    { deadlineMs: 300_000 },
+  );
+}
+
 /** Logged by hosts whose way to the database is cut, or that have no room. */
 const awayErrors = [/"msg":"the cluster's database is away: /, /"msg":"the host is short of memory, and no capsule/];
 
@@ -69,6 +86,7 @@ export class Daemons implements AsyncDisposable {
   readonly postgres: PostgresServer;
   readonly #folder: string;
   readonly #port: string;
+  readonly #filesOf: Parts["filesOf"];
   readonly #errors: readonly RegExp[];
   readonly #bucket: CephBucket | undefined;
   readonly #isDirect: boolean;
@@ -78,6 +96,7 @@ export class Daemons implements AsyncDisposable {
   static async start({
     names = hostNames,
     envOf = () => bare,
+    filesOf = () => ({}),
     errors = [],
     bucket,
     isDirect = false,
@@ -88,7 +107,7 @@ export class Daemons implements AsyncDisposable {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     });
-    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), errors, bucket, isDirect });
+    const daemons = new Daemons(postgres, { folder, port: await lastingPort(), filesOf, errors, bucket, isDirect });
     try {
       const url = postgres.newDatabase();
       const add = (name: string, index: number) => daemons.#add(name, index, url, envOf(name));
@@ -102,10 +121,11 @@ export class Daemons implements AsyncDisposable {
     return daemons;
   }
 
-  private constructor(postgres: PostgresServer, { folder, port, errors, bucket, isDirect }: Parts) {
+  private constructor(postgres: PostgresServer, { folder, port, filesOf, errors, bucket, isDirect }: Parts) {
     this.postgres = postgres;
     this.#folder = folder;
     this.#port = port;
+    this.#filesOf = filesOf;
     this.#errors = [...awayErrors, ...errors];
     this.#bucket = bucket;
     this.#isDirect = isDirect;
@@ -156,7 +176,7 @@ export class Daemons implements AsyncDisposable {
       ...{ CAPSULE_PEER_PORT: peerPort, CAPSULE_PEER_URL: `127.0.0.1:${this.#isDirect ? peerPort : peers.port}` },
     };
     const options: ServerOptions = {
-      ...{ env: { ...own, ...env }, errors: this.#errors },
+      ...{ env: { ...own, ...env }, errors: this.#errors, ...this.#filesOf(name) },
       prepare: async (server) => await this.#prepare(name, server, url, database),
     };
     const server = await Server.start(options).catch(async (error: unknown) => {

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { Client } from "../../src/sdk/sdk.ts";
 import { waitFor } from "../wait-for.ts";
 import { CephServer, lacksCeph } from "./ceph-server.ts";
-import { bare, type Daemon, Daemons, untilConnected } from "./daemons.ts";
+import { bare, type Daemon, Daemons, untilConnected, untilRunningAt } from "./daemons.ts";
 import { lacksPostgres } from "./postgres-server.ts";
 
 /** Requests to a host that has died, or for a capsule that is on its way. */
@@ -48,18 +48,6 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
     return { id: made.id, holder, other, capsule, pid };
   }
 
-  const untilAt = ({ client }: Daemon, id: string, host: string) =>
-    waitFor(
-      `${id} to run at ${host}`,
-      async () => {
-        const { status, json, text } = await client.call("GET", `/v1/capsules/${id}`);
-        if (status === 503) return false; // it is being released at this moment
-        assert.ok(status === 200 && json.status !== "error", text);
-        return json.status === "running" && json.host === host;
-      },
-      { deadlineMs: 300_000 },
-    );
-
   test(
     "its capsule runs on elsewhere, with its memory and processes, and a terminal of the SDK goes on",
     deadline,
@@ -78,7 +66,7 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
       await pty.write("stty -echo; echo first-$((1 + 1))\n");
       await waitFor("the first line", () => seen.includes("first-2"));
       await other.server.operate("admin", "hosts", "drain", holder.name);
-      await untilAt(other, id, other.name);
+      await untilRunningAt(other, id);
       assert.equal(await capsule.sh(`cat /run/mark; kill -0 ${pid} && echo alive`), "memory\nalive");
       await pty.write("echo second-$((1 + 2))\n");
       await waitFor("the second line", () => seen.includes("second-3"));
@@ -103,7 +91,7 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
     await other.server.operate("admin", "hosts", "drain", holder.name);
     assert.equal(await ended, "SIGKILL");
     await holder.server.start();
-    await untilAt(other, id, other.name);
+    await untilRunningAt(other, id);
     assert.equal(await capsule.sh(`cat /run/mark; kill -0 ${pid} && echo alive`), "memory\nalive");
     await other.client.expect(204, "DELETE", `/v1/capsules/${id}`);
     await other.server.operate("admin", "hosts", "resume", holder.name);

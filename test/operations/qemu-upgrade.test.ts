@@ -3,42 +3,28 @@
  * new capsules run in the new one. The new one is a copy whose version was changed.
  */
 import assert from "node:assert/strict";
-import {
-  chmod,
-  cp,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  realpath,
-  rename,
-  rm,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
+import { chmod, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { readCapsule, readVm } from "../../src/host/disk/capsule-folder.ts";
-import { findProgram } from "../../src/vmm/jail/program-files.ts";
 import { qemuVersion } from "../../src/vmm/machine/qemu-version.ts";
 import { Client, type TestCapsule } from "../client.ts";
+import { buildsIn, copyQemu, qemuOf, realQemu } from "../qemu-builds.ts";
 import { Server } from "../server.ts";
 
-const real = findProgram(process.env.CAPSULE_QEMU ?? "qemu-system-x86_64") ?? assert.fail("QEMU is not installed");
-const version = await qemuVersion([real]);
+const version = await qemuVersion([realQemu]);
 const next = version.replace(/\d$/, (digit) => String((Number(digit) + 1) % 10));
 
 /** A machine's QEMU, with a server on it. */
 class Fixture implements AsyncDisposable {
   readonly #folder: string;
-  readonly #program: string;
+  #program!: string;
   server!: Server;
   client!: Client;
 
   static async start(env: Record<string, string>): Promise<Fixture> {
     const fixture = new Fixture(await mkdtemp(join(tmpdir(), "capsule-upgrade-")));
-    await fixture.#install();
+    fixture.#program = await copyQemu(fixture.#folder);
     const qemu = { CAPSULE_QEMU: fixture.#program, CAPSULE_POOL: "off", ...env };
     fixture.server = await Server.start({ env: qemu, keepsQemu: true });
     await fixture.#connect();
@@ -47,14 +33,6 @@ class Fixture implements AsyncDisposable {
 
   private constructor(folder: string) {
     this.#folder = folder;
-    this.#program = join(folder, "bin/qemu-system-x86_64");
-  }
-
-  async #install(): Promise<void> {
-    await mkdir(join(this.#folder, "bin"));
-    await mkdir(join(this.#folder, "share"));
-    await cp(await realpath(real), this.#program);
-    for (const name of ["qemu", "seabios"]) await symlink(join("/usr/share", name), join(this.#folder, "share", name));
   }
 
   async #connect(): Promise<void> {
@@ -77,19 +55,12 @@ class Fixture implements AsyncDisposable {
     await this.#connect();
   }
 
-  async builds(): Promise<string[]> {
-    return (await readdir(join(this.server.dataDir, "qemu"))).filter((name) => name !== "sources.json");
+  builds(): Promise<string[]> {
+    return buildsIn(this.server.dataDir);
   }
 
-  /** The version in a capsule's record, and the kept build that its process was started from. */
-  async qemuOf({ id }: TestCapsule): Promise<{ version: string; build: string }> {
-    const folder = join(this.server.dataDir, "capsules", id);
-    const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
-    const { qemu, qemuBuild } = capsule!.machine;
-    const [program = ""] = (await readFile(`/proc/${vm?.process?.pid}/cmdline`, "utf8")).split("\0");
-    const build = program.split("/").at(-3)!;
-    assert.equal(build, qemuBuild);
-    return { version: qemu, build };
+  qemuOf({ id }: TestCapsule): Promise<{ version: string; build: string }> {
+    return qemuOf(this.server.dataDir, id);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
