@@ -122,7 +122,11 @@ function teamsOf({ teams }: Service, cluster: Cluster, keysStaleMs: number): Ser
       requireFresh();
       return teams.authenticate(key);
     },
-    holderOf: (id) => teams.holderOf(id),
+    // A signed URL and a ticket end with their key.
+    holderOf: (id) => {
+      requireFresh();
+      return teams.holderOf(id);
+    },
     now: () => teams.now(),
     isLive: (id) => teams.isLive(id),
     hasEnded: (id) => teams.hasEnded(id),

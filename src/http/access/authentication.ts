@@ -224,6 +224,7 @@ export class Authentication {
       const identity = this.#signedUrls.holder(request);
       if (identity !== undefined) return identity;
     } catch (error) {
+      if (error instanceof CapsuleError && error.code === "unavailable") throw error; // its signature is good
       unknown = error;
     }
     const refusal = this.refusal(request, badUrl);
