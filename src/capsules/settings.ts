@@ -82,8 +82,19 @@ function expiryAfter(
   return status === "running" && lifetimeSec > 0 ? now + lifetimeSec * 1_000 : null;
 }
 
+/** None where the row's text is none that `encodeLabels` made. */
 export function labelsOf({ labels }: Pick<Capsule, "labels">): Labels {
-  return JSON.parse(labels) as Labels;
+  try {
+    const value: unknown = JSON.parse(labels);
+    return isLabels(value) ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+function isLabels(value: unknown): value is Labels {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  return Object.values(value).every((each) => typeof each === "string");
 }
 
 /** As the row has them. Throws CapsuleError("invalid_request") when there are too many, or a value is too long. */

@@ -6,6 +6,7 @@ import type { Capsule } from "./store.ts";
 /** Times are epoch milliseconds. */
 export type CapsuleView = Readonly<
   Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy" | "labels" | "autoResume" | "network"> & {
+    /** None where the row's cannot be read. */
     labels: Labels;
     autoResume: boolean;
     /** Where the row's cannot be read, that of a capsule that asked for nothing. */

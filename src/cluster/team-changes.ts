@@ -7,6 +7,7 @@ import type { Capsule } from "../capsules/store.ts";
 import type { CapsuleView } from "../capsules/view.ts";
 import type { Opened, SharedChange } from "../http/services.ts";
 import type { Log } from "../log.ts";
+import { Unanswered } from "./failures.ts";
 import { viewOfRemote } from "./listing.ts";
 import { changesStatement, compare, endOf, type Position, positionOf, textOf } from "./positions.ts";
 import type { Postgres } from "./postgres.ts";
@@ -156,12 +157,25 @@ export class TeamChanges {
       if (followed === undefined) continue;
       followed.versionMin = versionMin;
       const isForgotten = version < followed.position.version || followed.position.version < versionMin;
-      if (!isForgotten)
-        await this.#readTeam(id, followed, endOf(version)); // it may have stopped within this version
-      else {
+      if (isForgotten || !(await this.#hasRead(id, followed, version))) {
         followed.position = endOf(version);
         this.#tell(id, textOf(followed.position), { kind: "reset" });
       }
+    }
+  }
+
+  /** False: a row of the team is none that a host has written. Its clients list anew, and other teams are told all the same. */
+  async #hasRead(teamId: string, followed: Followed, version: number): Promise<boolean> {
+    try {
+      await this.#readTeam(teamId, followed, endOf(version)); // it may have stopped within this version
+      return true;
+    } catch (error) {
+      if (error instanceof Unanswered) throw error;
+      this.#options.log.error(
+        { err: error, team: teamId },
+        "changes of a team could not be told: its clients list anew",
+      );
+      return false;
     }
   }
 

@@ -24,9 +24,9 @@ async function twoHosts() {
   };
 }
 
-function streamOf(host: FakeHostOfCluster, lastId?: string): Promise<EventStream> {
+function streamOf(host: FakeHostOfCluster, lastId?: string, key = keys.red): Promise<EventStream> {
   const { port } = host.app.server.address() as AddressInfo;
-  return EventStream.open({ url: `http://127.0.0.1:${port}`, key: keys.red }, lastId);
+  return EventStream.open({ url: `http://127.0.0.1:${port}`, key }, lastId);
 }
 
 function shown({ name, data }: ServerEvent): string {
@@ -157,5 +157,52 @@ test("more changes than a page are told whole, and far more are a reset, as an i
     const event = (await again.next())!;
     assert.deepEqual([event.name, event.data], ["reset", { reason: "missed" }], id);
     assert.equal(event.id, String(Number(at) - 1));
+  }
+});
+
+test("a row that no host has written is a reset to its team, and other teams are told all the same", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const key = { "x-api-key": keys.blue };
+  const red = await created(a);
+  const blue = (await a.call("POST", "/v1/capsules", {}, key)).json.id as string;
+  await a.service.settled();
+  await a.copied();
+  const told: string[] = [];
+  b.cluster.changes.onChange((teamId, _id, { kind }) => void told.push(`${teamId} ${kind}`));
+  await using streams = new AsyncDisposableStack();
+  for (const each of [keys.red, keys.blue]) await streams.use(await streamOf(b, undefined, each)).next();
+  /** As of one statement, in the next version of each team. */
+  const changed = (wrong: string, columns: string) =>
+    database.sql.query(
+      `WITH up AS (UPDATE teams SET version = version + 1 RETURNING id, version),
+         one AS (UPDATE capsules c SET ${columns}, version = up.version FROM up WHERE c.id = $1 AND up.id = c.team_id)
+       UPDATE capsules c SET name = $3, version = up.version FROM up WHERE c.id = $2 AND up.id = c.team_id`,
+      [wrong, wrong === red ? blue : red, `after-${told.length}`],
+      about,
+    );
+  for (const [wrong, team, other] of [
+    [red, "team-red", "team-blue"],
+    [blue, "team-blue", "team-red"],
+  ] as const) {
+    told.length = 0;
+    await changed(wrong, "started_at = 9000000000000000");
+    await b.cluster.changes.poll();
+    assert.deepEqual(told.toSorted(), [`${team} reset`, `${other} capsule`].toSorted());
+    await changed(wrong, "started_at = 1, labels = '{'");
+    await b.cluster.changes.poll();
+    assert.deepEqual(told.slice(2).toSorted(), [`${team} capsule`, `${other} capsule`].toSorted());
+  }
+  for (const labels of ["{", "[]", '{"a":1}']) {
+    await database.sql.query("UPDATE capsules SET labels = $1 WHERE id = $2", [labels, red], about);
+    for (const url of ["/v1/capsules", "/v1/capsules?label=a=1"]) {
+      const { status, json } = await b.call("GET", url);
+      assert.deepEqual(
+        [status, json.map((each: { labels: object }) => each.labels)],
+        [200, url.endsWith("1") ? [] : [{}]],
+      );
+    }
   }
 });
