@@ -2,6 +2,7 @@
 import type { Capsule, CapsuleStore } from "../capsules/store.ts";
 import type { ReleasedCapsule } from "../http/released.ts";
 import { capsuleNamePattern } from "../wire/defaults.ts";
+import { Unanswered } from "./failures.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
@@ -70,7 +71,8 @@ export class Locations implements Holders {
     if (found !== undefined) return found;
     try {
       return await this.#look(team, key);
-    } catch {
+    } catch (error) {
+      if (!(error instanceof Unanswered)) throw error; // a row of the database that no host has written, or a mistake
       return (isAskedFirst ? undefined : await this.#ask(team, key)) ?? { at: "unavailable" };
     }
   }

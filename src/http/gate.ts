@@ -205,7 +205,10 @@ export function currentRefusal(
   const { action } = request.routeOptions.config;
   if (action === undefined || releasedOf(request) !== undefined) return thrown;
   const [{ teamId } = { teamId: "" }, { id }] = [request.identity, request.params as { id: string }];
-  if (released !== undefined && permitted.has(request) && isMissing(thrown) && released.hasLeft(id)) return left(id);
+  if (released !== undefined) {
+    if (!permitted.has(request)) return thrown; // no guest of this host has seen it
+    if (isMissing(thrown) && released.hasLeft(id)) return left(id);
+  }
   return refusalNow(thrown, { teamId, id, action }, capsules);
 }
 

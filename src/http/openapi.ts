@@ -130,7 +130,8 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   // "unavailable" is the answer of a cluster whose database is away.
   if (!config.open) for (const code of ["unauthorized", "unavailable"] as const) codes.add(code);
   codes.add("quota_exceeded");
-  if (config.action !== undefined) codes.add("not_found");
+  // "agent_error": the row of a capsule that no host of the cluster holds is none that a host has written.
+  if (config.action !== undefined) for (const code of ["not_found", "agent_error"] as const) codes.add(code);
   if (config.action !== undefined && requires[config.action] !== null) codes.add("invalid_state");
   if (config.action !== undefined && requires[config.action] === "resumable")
     for (const code of resumeRefusals) codes.add(code);
