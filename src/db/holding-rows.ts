@@ -74,7 +74,8 @@ export class HoldingRows {
     this.#allMoving = database.prepare("SELECT id FROM capsules WHERE moving IS NOT NULL");
     this.#setMoving = database.prepare("UPDATE capsules SET moving = ? WHERE id = ?");
     this.#unreleased = database.prepare(
-      "SELECT COUNT(*) AS count, MIN(last_updated) AS since FROM capsules WHERE status = 'paused' AND intent IS NULL",
+      `SELECT COUNT(*) AS count, MIN(last_updated) FILTER (WHERE blocked_by IS NULL) AS since
+       FROM capsules WHERE status = 'paused' AND intent IS NULL`,
     );
     this.#note = database.prepare("INSERT OR IGNORE INTO uploads (prefix, noted_at) VALUES (?, ?)");
     this.#uploads =
@@ -142,7 +143,7 @@ export class HoldingRows {
     return (this.#uploads.all(most) as { prefix: string }[]).map(({ prefix }) => prefix);
   }
 
-  /** Paused capsules, and when the first of them was paused; null: there is none. */
+  /** Paused capsules, and when the first of those was paused whose templates were not deleted; null: there is none. No other one leaves. */
   unreleased(): { count: number; since: number | null } {
     return { ...(this.#unreleased.get() as { count: number; since: number | null }) };
   }

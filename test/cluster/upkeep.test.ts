@@ -309,6 +309,10 @@ test("paused capsules of a host are counted from the first pause on", () => {
   rows.insert(capsuleRow("cl-3", { status: "running", intent: null, lastUpdated: 10 }));
   rows.insert(capsuleRow("cl-4", { status: "paused", intent: "resume", lastUpdated: 5 }));
   assert.deepEqual(holding.unreleased(), { count: 2, since: 20 });
+  rows.insert(capsuleRow("cl-5", { ...paused, blockedBy: "tools", lastUpdated: 1 }));
+  assert.deepEqual(holding.unreleased(), { count: 3, since: 20 }, "it is never released");
+  for (const id of ["cl-1", "cl-2"]) rows.remove(id);
+  assert.deepEqual(holding.unreleased(), { count: 1, since: null });
   database.close();
 });
 
