@@ -50,7 +50,7 @@ export class Cluster {
   readonly leaving: Leaving;
   readonly gathering: Gathering;
   /** Undefined: the cluster has no bucket. */
-  releases: Pick<Releases, "start" | "stop" | "hasten" | "failureOf" | "look"> | undefined;
+  releases: Pick<Releases, "start" | "stop" | "hasten" | "failureOf" | "stayOf" | "look"> | undefined;
   readonly #options: ClusterOptions;
   readonly #places: TemplatePlaces;
   #parts:

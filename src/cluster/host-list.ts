@@ -82,22 +82,27 @@ export interface HeldCapsule {
 const stayingStatuses = ["stopped", "error"];
 
 /**
- * The number of capsules that a host holds, or is moving, how many of them stay, and the first ones by their ids.
+ * The number of capsules that a host holds, or is moving, how many of them stay, and the first ones by their ids. A paused one whose
+ * template was deleted is not released, and without a bucket none is.
  */
 export async function heldBy(
   sql: Postgres,
   name: string,
   most: number,
+  hasBucket = true,
 ): Promise<{ count: number; staying: number; first: HeldCapsule[] }> {
   const found = await sql.query<HeldCapsule & { count: number; staying: number }>(
     `SELECT c.id, c.status, s.stays, COUNT(*) OVER () AS count,
-       COUNT(*) FILTER (WHERE s.stays IS NOT NULL OR c.status = ANY($3)) OVER () AS staying
+       COUNT(*) FILTER (WHERE s.stays IS NOT NULL OR c.status = ANY($3) OR NOT $4) OVER () AS staying
      FROM hosts h CROSS JOIN LATERAL (
          SELECT * FROM capsules WHERE host = h.name
          UNION ALL SELECT * FROM capsules WHERE host IS NULL AND moving AND last_host = h.name
-       ) c CROSS JOIN LATERAL (SELECT CASE WHEN c.host = h.name AND c.stays_in = h.drains THEN c.stays END AS stays) s
+       ) c CROSS JOIN LATERAL (SELECT CASE
+         WHEN c.host IS DISTINCT FROM h.name THEN NULL
+         WHEN c.status = 'paused' AND c.blocked_by IS NOT NULL THEN format('its template %s was deleted', c.blocked_by)
+         WHEN c.stays_in = h.drains THEN c.stays END AS stays) s
      WHERE h.name = $1 ORDER BY c.id LIMIT $2`,
-    [name, most, stayingStatuses],
+    [name, most, stayingStatuses, hasBucket],
     { what: "list the capsules of a host" },
   );
   const { count = 0, staying = 0 } = found[0] ?? {};

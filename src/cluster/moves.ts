@@ -43,7 +43,7 @@ export interface MovesOptions {
   arrived: Pick<Arrived, "take" | "round" | "ended">;
   service: MovingService;
   /** undefined: the cluster has no bucket. */
-  releases: () => Pick<Releases, "hasten" | "failureOf"> | undefined;
+  releases: () => Pick<Releases, "hasten" | "failureOf" | "stayOf"> | undefined;
   /** Has a host acquire the capsule, and resume it. Resolves with "elsewhere" when it is not released any more. */
   place: (capsule: ReleasedCapsule) => Promise<{ host: string | null } | "elsewhere">;
   clock: Clock;
@@ -93,7 +93,10 @@ export class Moves {
     this.#goOn();
     if (releases() === undefined) return;
     if (drain !== undefined || isDue || !this.#hasFound) await this.#findReleased();
-    if (drain !== undefined) this.#beginMoves();
+    if (drain !== undefined) {
+      this.#beginMoves();
+      this.#notePaused();
+    }
     await this.#stays.write();
   }
 
@@ -167,6 +170,16 @@ export class Moves {
     const ranked = running.map(({ id }) => of(id)).filter(({ isBusy }) => !isBusy || !waits);
     ranked.sort((a, b) => Number(a.isBusy) - Number(b.isBusy) || a.last - b.last || (a.id < b.id ? -1 : 1));
     for (const { id } of ranked) this.#begin(id, () => this.#move(id));
+  }
+
+  /** Paused capsules of no move that cannot be uploaded. */
+  #notePaused(): void {
+    const { store, releases } = this.#options;
+    const isPaused = ({ id, status, intent }: Capsule) =>
+      status === "paused" && intent === null && !store.moving.has(id);
+    const paused = store.all().filter(isPaused);
+    const reasons = paused.map(({ id }) => [id, releases()?.stayOf(id)] as const);
+    this.#stays.notePaused(new Map(reasons.filter((each): each is [string, string] => each[1] !== undefined)));
   }
 
   /** undefined: there is a host that may take a capsule. */

@@ -54,17 +54,21 @@ interface Resting {
   failures: number;
   /** The failure of the last attempt. */
   why?: string;
+  /** It cannot be uploaded as long as this host is as it is. */
+  isRefused?: boolean;
 }
 
 interface UnderWay {
   revision: number;
-  sinceTicks: number;
+  resting: Resting;
   abort: AbortController;
 }
 
 const uploadsAtOnce = 4;
 /** After a failure, twice as long after each further one. */
 const [pauseMs, pauseMaxMs] = [5_000, 600_000];
+/** A capsule whose upload has failed so often, some 15 s after the first time, counts as one that stays. */
+const stayingFailures = 3;
 /** The same for all capsules, where the bucket does not answer. */
 const awayMaxMs = 60_000;
 /** For hashes, which are written behind a pause, and for PostgreSQL. */
@@ -103,8 +107,8 @@ export class Releases {
     const { clock } = this.#options;
     const now = clock.ticks();
     let oldest = now;
-    for (const each of [this.#resting, this.#underWay])
-      for (const { sinceTicks } of each.values()) oldest = Math.min(oldest, sinceTicks);
+    const underWay = [...this.#underWay.values()].map(({ resting }) => resting);
+    for (const { sinceTicks } of [...this.#resting.values(), ...underWay]) oldest = Math.min(oldest, sinceTicks);
     return { waiting: this.#resting.size + this.#underWay.size, oldestMs: now - oldest };
   }
 
@@ -119,6 +123,13 @@ export class Releases {
   /** Why the last attempt has failed; undefined: it has not, or none has ended. */
   failureOf(id: string): string | undefined {
     return this.#resting.get(id)?.why;
+  }
+
+  /** Why it stays: this host's files are refused, or some attempts have failed. undefined: it may leave soon. */
+  stayOf(id: string): string | undefined {
+    const resting = this.#resting.get(id) ?? this.#underWay.get(id)?.resting;
+    if (resting === undefined) return undefined;
+    return resting.isRefused === true || resting.failures >= stayingFailures ? resting.why : undefined;
   }
 
   /** Ends all uploads. Resolves when no statement of a release is under way; what was written in the bucket is removed by a later life. */
@@ -175,8 +186,8 @@ export class Releases {
 
   #begin(id: string, resting: Resting): void {
     const row = this.#options.store.get(id);
-    if (row === undefined) return;
-    const underWay = { revision: row.revision, sinceTicks: resting.sinceTicks, abort: new AbortController() };
+    if (row === undefined || !isReleasable(row)) return; // its template was deleted meanwhile
+    const underWay = { revision: row.revision, resting, abort: new AbortController() };
     this.#underWay.set(id, underWay);
     const end = this.#release(row, underWay.abort.signal)
       .then(
@@ -229,7 +240,8 @@ export class Releases {
       this.#awayMs = Math.min(2 * this.#awayMs, awayMaxMs);
     }
     const waitMs = isAway ? 0 : Math.min(pauseMs * 2 ** resting.failures, pauseMaxMs);
-    return { ...resting, failures, dueTicks: now + waitMs, why: messageOf(error) };
+    const isRefused = error instanceof CapsuleError && error.code === "conflict";
+    return { ...resting, failures, dueTicks: now + waitMs, why: messageOf(error), isRefused };
   }
 
   /** Uploads that this or an earlier life has begun, and that no row names, are garbage. Never rejects. */

@@ -18,6 +18,8 @@ export class StayReasons {
   readonly #reasons = new Map<string, string>();
   /** Capsules that are not tried again in this drain. */
   readonly #final = new Set<string>();
+  /** Paused capsules with a reason. */
+  readonly #paused = new Set<string>();
   readonly #unwritten = new Set<string>();
   #drain: number | undefined;
 
@@ -29,7 +31,7 @@ export class StayReasons {
   follow(drain: Drain | undefined): void {
     if (drain?.number === this.#drain) return;
     this.#drain = drain?.number;
-    for (const each of [this.#reasons, this.#final, this.#unwritten]) each.clear();
+    for (const each of [this.#reasons, this.#final, this.#paused, this.#unwritten]) each.clear();
   }
 
   isFinal(id: string): boolean {
@@ -51,12 +53,25 @@ export class StayReasons {
     this.note(id, reason);
   }
 
+  /** All paused capsules that stay now. The reason of another one that has stayed while it was paused is taken back. */
+  notePaused(reasons: ReadonlyMap<string, string>): void {
+    for (const id of this.#paused) {
+      if (reasons.has(id)) continue;
+      this.#paused.delete(id);
+      if (!this.#final.has(id) && this.#reasons.delete(id)) this.#unwritten.add(id);
+    }
+    for (const [id, reason] of reasons) {
+      this.#paused.add(id);
+      this.note(id, reason);
+    }
+  }
+
   /** Reasons of locked rows are noted the next time. Never rejects. */
   async write(): Promise<void> {
     const { sql, log } = this.#options;
-    const byReason = new Map<string, string[]>();
+    const byReason = new Map<string | undefined, string[]>();
     for (const id of [...this.#unwritten].slice(0, idsMax)) {
-      const reason = this.#reasons.get(id) ?? "";
+      const reason = this.#reasons.get(id);
       byReason.set(reason, [...(byReason.get(reason) ?? []), id]);
     }
     try {
@@ -67,11 +82,12 @@ export class StayReasons {
   }
 
   /** Meanwhile another reason may be given, or another drain may begin. */
-  async #note(reason: string, ids: readonly string[]): Promise<void> {
+  async #note(reason: string | undefined, ids: readonly string[]): Promise<void> {
     const { sql, membership } = this.#options;
     const drain = this.#drain;
     const what = "tell why capsules stay";
-    const locked = new Set(await sql.call<string[]>("note_stays", [ids, membership.me.name, drain, reason], { what }));
+    const values = [ids, membership.me.name, drain, reason ?? null];
+    const locked = new Set(await sql.call<string[]>("note_stays", values, { what }));
     if (drain !== this.#drain) return;
     for (const id of ids) {
       if (!locked.has(id) && this.#reasons.get(id) === reason) this.#unwritten.delete(id);

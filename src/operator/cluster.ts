@@ -113,7 +113,7 @@ export async function listHosts(call: Pick<Call, "isSet">): Promise<number> {
 const listedMax = 5;
 
 async function leftOn(sql: Postgres, name: string, hasBucket: boolean): Promise<string[]> {
-  const left = await heldBy(sql, name, listedMax);
+  const left = await heldBy(sql, name, listedMax, hasBucket);
   if (left.count === 0) return [];
   const named = linesOf(left, hasBucket).map((line) => `\t${line}`);
   return [`\t${left.count} left, ${left.staying} of which cannot be moved`, ...named];

@@ -29,10 +29,10 @@ export async function drained(sql: Postgres, name: string, options: DrainOptions
   const { deadlineMs, waits, hasBucket } = options;
   const until = ticks() + deadlineMs;
   await drainHost(sql, name, deadlineMs);
-  let held = await heldBy(sql, name, namedMax);
+  let held = await heldBy(sql, name, namedMax, hasBucket);
   while (waits && held.count > held.staying && ticks() < until) {
     await delay(Math.min(askMs, until - ticks()));
-    held = await heldBy(sql, name, namedMax);
+    held = await heldBy(sql, name, namedMax, hasBucket);
   }
   return { count: held.count, lines: linesOf(held, hasBucket) };
 }

@@ -6,6 +6,7 @@ import pg from "pg";
 import type { ClusterStep } from "../../src/cluster/copies.ts";
 import { drainHost, heldBy, resumeHost } from "../../src/cluster/host-list.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
+import { CapsuleError } from "../../src/wire/errors.ts";
 import { FakeBucket, type FakeFiles } from "../fakes/fake-bucket.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
 import { FakeUploads } from "../fakes/fake-uploads.ts";
@@ -322,6 +323,53 @@ test("what no host takes comes back at the deadline, and runs where it was", { s
   assert.match((await heldBy(sql, "a", 9)).first[0]!.stays!, /was saved on another machine/);
   await a.copied();
   assert.deepEqual([(await rowOf(id)).host, (await rowOf(id)).epoch], ["a", 2]);
+});
+
+test("a paused capsule that cannot be uploaded stays, with the reason, and is moved once it runs", {
+  skip,
+}, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, sql, second, seconds } = cluster;
+  const [refused, failing] = [await created(a), await created(a)];
+  for (const id of [refused, failing]) assert.equal((await a.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await a.copied();
+  a.uploads.moment = async (id) => {
+    throw id === refused ? new CapsuleError("conflict", "its image has other bytes") : new Error("the disk is broken");
+  };
+  await drainHost(sql, "a");
+  const staysOf = async (id: string) => (await heldBy(sql, "a", 9)).first.find((each) => each.id === id)?.stays;
+  const triesOf = (id: string) => a.uploads.begun.filter((each) => each === id).length;
+  await seconds("the first reason", async () => (await heldBy(sql, "a", 9)).staying === 1);
+  assert.equal(await staysOf(refused), "its image has other bytes");
+  await seconds("the second attempt", () => triesOf(failing) === 2);
+  await second();
+  assert.equal(await staysOf(failing), null, "it may leave soon");
+  await seconds("the second reason", async () => (await heldBy(sql, "a", 9)).staying === 2);
+  assert.deepEqual([await staysOf(failing), triesOf(failing)], ["the disk is broken", 3]);
+  held(a);
+  assert.equal((await a.call("POST", `/v1/capsules/${failing}/resume`)).status, 200);
+  await seconds("it to be uploaded for its move", () => a.uploads.underWay.has(failing));
+  await second();
+  assert.equal(await staysOf(failing), null);
+  a.uploads.moment = () => Promise.resolve();
+  await seconds("the other one to leave", () => a.service.store.get(refused) === undefined);
+  assert.equal(b.service.store.get(refused), undefined, "it stays paused");
+});
+
+test("a paused capsule whose template was deleted stays, and nothing else of the host does", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, sql, second } = cluster;
+  const made = await a.call("POST", "/v1/snapshots", { sandbox_id: await created(a), name: "tools" });
+  assert.equal(made.status, 201);
+  const id = await created(a, { template: "tools" });
+  assert.equal((await a.call("POST", `/v1/capsules/${id}/pause`)).status, 200);
+  await a.copied();
+  assert.equal((await a.call("DELETE", "/v1/snapshots/tools")).status, 204);
+  await drainHost(sql, "a");
+  const expected = { count: 1, staying: 1, first: [{ id, status: "paused", stays: "its template tools was deleted" }] };
+  assert.deepEqual(await heldBy(sql, "a", 9), expected);
+  for (let rounds = 0; rounds < 8; rounds++) await second();
+  assert.deepEqual([await heldBy(sql, "a", 9), a.uploads.begun], [expected, []]);
 });
 
 test("what nobody may resume stays paused, and is a paused capsule as any", { skip }, async () => {
