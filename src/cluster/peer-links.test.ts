@@ -46,6 +46,7 @@ test("an expired host whose last probe was answered is asked while the next prob
   const links = new PeerLinks({ holders, hostName: "b", secret: cluster.secret });
   const take = () => links.take("a", "team-red").release();
   take();
+  assert.equal(await links.reaches("a"), true); // from which no request follows
   cluster.expired.add("a");
   assert.throws(take, { code: "unavailable" });
   assert.equal(await links.probe("a"), true);
@@ -55,5 +56,7 @@ test("an expired host whose last probe was answered is asked while the next prob
   server.close();
   assert.equal(await links.probe("a"), false);
   assert.throws(take, { code: "unavailable" });
+  cluster.expired.delete("a");
+  assert.equal(await links.reaches("a"), false);
   links.close();
 });
