@@ -259,7 +259,7 @@ function templatesService(service: Service, cluster: Cluster): Services["templat
     delete: async (teamId, name) => {
       const found = await findTemplate(cluster.sql, teamId, name);
       if (found === undefined) return await templates.delete(teamId, name);
-      await retireTemplate(cluster.sql, found.storage, Date.now());
+      await cluster.decided.decide("delete a template", () => retireTemplate(cluster.sql, found.storage, Date.now()));
       await templates.retire([{ storage: found.storage, teamId, name, isDeleted: true }]);
     },
     onChange: (listener) => templates.onChange(listener),

@@ -89,7 +89,9 @@ export class Cluster {
       ...{ clock, step: options.step, onDoubt: (id) => this.#doubt(id) },
       onMoved: (id, isAwaited) => this.#moving?.arrived.take(id, isAwaited),
     });
-    this.released = new ReleasedByDatabase({ sql, store, membership: this.membership, acquiring: this.acquiring });
+    this.released = new ReleasedByDatabase({
+      ...{ sql, store, membership: this.membership, acquiring: this.acquiring, decided: this.decided },
+    });
     this.locations = new Locations({
       ...{ sql, membership: this.membership, store, leavingMs: options.leavingMs },
       coming: (...of) => this.acquiring.coming(...of),

@@ -67,6 +67,15 @@ export class DecidedByDatabase implements Ownership {
     return this.#deciding > 0;
   }
 
+  /**
+   * A decision on something that this host need not hold. The change here, of which a database that was put back is told, has to follow the
+   * answer in the same turn. Rejects with "unavailable" while the place of the database is not the cluster's.
+   */
+  async decide<T>(what: string, ask: () => Promise<T>): Promise<T> {
+    this.#requireOwnPlace(what);
+    return await this.#noted(ask());
+  }
+
   requireCreates(): void {
     this.#requireOwnPlace("create a capsule");
     const { membership, me } = this.#options;
@@ -265,10 +274,10 @@ export class DecidedByDatabase implements Ownership {
   }
 
   /** The row here follows its answer in the same turn. */
-  async #noted(asked: Promise<unknown>): Promise<void> {
+  async #noted<T>(asked: Promise<T>): Promise<T> {
     this.#deciding += 1;
     try {
-      await asked;
+      return await asked;
     } finally {
       setImmediate(() => {
         this.#deciding -= 1;

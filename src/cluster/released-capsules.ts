@@ -7,6 +7,7 @@ import type { Need, ReleasedCapsule, ReleasedCapsules } from "../http/released.t
 import { CapsuleError } from "../wire/errors.ts";
 import { type Action, cannot, requires } from "../wire/requirements.ts";
 import type { Acquiring } from "./acquiring.ts";
+import type { DecidedByDatabase } from "./decided.ts";
 import { Refusal } from "./failures.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
@@ -16,6 +17,7 @@ export interface ReleasedPlacesOptions {
   sql: Postgres;
   membership: Pick<Membership, "me" | "hosts">;
   acquiring: Pick<Acquiring, "acquire">;
+  decided: Pick<DecidedByDatabase, "decide">;
   store: Pick<CapsuleStore, "get" | "wasDestroyed" | "noteDestroyed">;
 }
 
@@ -90,9 +92,10 @@ export class ReleasedByDatabase implements ReleasedCapsules {
 
   /** A tombstone here tells it to a database that was put back. */
   async destroy({ id, epoch, holder }: ReleasedCapsule): Promise<void> {
-    const { sql, store } = this.#options;
+    const { sql, store, decided } = this.#options;
+    const what = `destroy capsule ${id}`;
     try {
-      await sql.call("delete_capsule", [id, epoch, holder?.name ?? null], { what: `destroy capsule ${id}` });
+      await decided.decide(what, () => sql.call("delete_capsule", [id, epoch, holder?.name ?? null], { what }));
       store.noteDestroyed(id);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

@@ -1,8 +1,9 @@
 /** Answers of the database that come late: what was committed and applied in between is not undone by them. */
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { late } from "./late.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase } from "./statements.ts";
 
@@ -31,19 +32,6 @@ async function follows(host: FakeHostOfCluster): Promise<void> {
   await waitFor("changes are read", async () => {
     await host.second();
     return catalog.generation > generation;
-  });
-}
-
-/** Between the database's answer to the first statement with this text and the host's hearing of it, `meanwhile` runs. */
-function late(t: TestContext, { sql }: FakeHostOfCluster, text: string, meanwhile: () => Promise<unknown>): void {
-  const query = sql.query.bind(sql);
-  let isOver = false;
-  t.mock.method(sql, "query", async (...args: Parameters<typeof query>) => {
-    const answer = await query(...args);
-    if (isOver || !args[0].includes(text)) return answer;
-    isOver = true;
-    await meanwhile();
-    return answer;
   });
 }
 

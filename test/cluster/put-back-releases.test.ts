@@ -16,6 +16,7 @@ import { FakeObjects } from "../fakes/fake-objects.ts";
 import { FakeUploads } from "../fakes/fake-uploads.ts";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster, releaseAfterMs } from "./fake-hosts.ts";
+import { late } from "./late.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, type ClusterDatabase, clusterDatabase, creating } from "./statements.ts";
 
@@ -152,6 +153,29 @@ async function forgotten({ database, bucket, a, b }: World) {
   const checkpoints = { left: ofLeft, made: ofMade, moved: ofMoved, given: ofGiven };
   return { left, made, moved, ended, taken, given, checkpoints };
 }
+
+test("a delete of a released capsule that is answered by the database of before is told to the one that was put back", {
+  skip,
+}, async (t) => {
+  await using world = await twoHosts();
+  const { a, b, database } = world;
+  const id = await paused(a);
+  await releasedOf(a, [id]);
+  const dump = server.dump(database.url);
+  let silent: string[] = [];
+  late(t, b, "delete_capsule", async () => {
+    server.restore(database.url, dump, false);
+    await told(a);
+    await seen(b);
+    for (let passed = 0; passed < 3; passed++) await b.second();
+    silent = (await confirmPlace(database.sql)).silent;
+  });
+  assert.equal((await b.call("DELETE", `/v1/capsules/${id}`)).status, 204);
+  assert.deepEqual(silent, ["b"]);
+  await told(b);
+  assert.deepEqual(await confirmed(world), [`destroyed ${id} b`]);
+  assert.equal((await a.call("GET", `/v1/capsules/${id}`)).status, 404);
+});
 
 test("releases that a database has forgotten are told, and each capsule is resumed from its last checkpoint", {
   skip,

@@ -14,6 +14,7 @@ import { EventStream } from "../event-stream.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor } from "../wait-for.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { late } from "./late.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase, clusterId, creating, patient } from "./statements.ts";
 
@@ -345,6 +346,30 @@ test("no name is taken from a database that was put back since the names were co
   await a.cluster.settled();
   assert.equal(reads, 2);
   assert.equal(a.service.store.get(id)?.name, "api");
+});
+
+test("a delete of a template that is answered by the database of before is told to the one that was put back", {
+  skip,
+}, async (t) => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const template = { sandbox_id: await created(a), name: "tools" };
+  assert.equal((await a.call("POST", "/v1/snapshots", template)).status, 201);
+  await created(a, { template: "tools" }); // which keeps its files, and its row on this host
+  const dump = server.dump(database.url);
+  let silent: string[] = [];
+  late(t, a, "retire_template", async () => {
+    server.restore(database.url, dump, false);
+    for (const host of [a, b]) await until(host, "to see it", () => host.cluster.membership.isPutBack);
+    await hasAsserted(b);
+    for (let passed = 0; passed < 3; passed++) await a.second();
+    silent = (await confirmPlace(database.sql)).silent;
+  });
+  assert.equal((await a.call("DELETE", "/v1/snapshots/tools")).status, 204);
+  assert.deepEqual(silent, ["a"]);
+  await hasAsserted(a);
+  assert.equal((await confirmPlace(database.sql)).was, "confirmed");
+  assert.deepEqual((await b.call("GET", "/v1/snapshots?type=snapshot")).json, []);
 });
 
 test("a host that a database has forgotten goes on with its epoch", { skip }, async () => {
