@@ -1,5 +1,6 @@
 /** The hosts of a cluster as its operator sees them, and what it says of them. */
 import { setTimeout as delay } from "node:timers/promises";
+import { CapsuleError } from "../wire/errors.ts";
 import type { Postgres } from "./postgres.ts";
 import { liveRow } from "./schema/tables.ts";
 
@@ -59,6 +60,22 @@ export async function declareGone(sql: Postgres, name: string, watchedMs = silen
   for (let found = rowsMax; found === rowsMax; capsules += found)
     found = await sql.call<number>("end_gone", [name, rowsMax], { what: "end the capsules of a host" });
   return capsules;
+}
+
+/**
+ * The next folder with the host's nonce that joins is the host's, wherever it lies. Takes 12 seconds, in which the host must not move: its
+ * server would run beside that of the folder's copy. Throws "not_found", and "conflict" while it is up.
+ */
+export async function forgetPlace(sql: Postgres, name: string, watchedMs = silentMs): Promise<void> {
+  const counter = (await countersOf(sql)).get(name);
+  if (counter === undefined) throw new CapsuleError("not_found", `the cluster has no host ${name}`);
+  await delay(watchedMs);
+  const forgotten = await sql.query(
+    "UPDATE hosts SET place = '' WHERE name = $1 AND heartbeat = $2 RETURNING name",
+    [name, counter],
+    { what: "note that a host has moved" },
+  );
+  if (forgotten.length === 0) throw new CapsuleError("conflict", `host ${name} is up`);
 }
 
 const drainMs = 600_000;

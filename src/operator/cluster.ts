@@ -3,7 +3,7 @@ import { type Call, UsageError } from "../cli/command.ts";
 import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { declareGone, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
+import { declareGone, forgetPlace, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
@@ -123,11 +123,12 @@ async function leftOn(sql: Postgres, name: string, hasBucket: boolean): Promise<
 export async function moveHost({ words: [name = ""] }: Pick<Call, "words">): Promise<number> {
   const { sql } = await openCluster();
   try {
-    const moved = await sql.query("UPDATE hosts SET place = '' WHERE name = $1 RETURNING name", [name], {
-      what: "note that a host has moved",
-    });
-    if (moved.length === 0) throw new Failure(`the cluster has no host ${name}`, "List them by capsule admin hosts.");
+    await forgetPlace(sql, name);
     return 0;
+  } catch (error) {
+    const { code } = error as { code?: unknown };
+    const remedy = code === "conflict" ? remedies.CP012 : code === "not_found" ? remedies.CP003 : undefined;
+    throw remedy === undefined ? error : new Failure(messageOf(error), remedy);
   } finally {
     await sql.close();
   }

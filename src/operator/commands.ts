@@ -261,7 +261,7 @@ export const operatorCommands: Commands = {
     usage: "NAME",
     meaning: "let a host of this name start where its data folder lies now",
     details:
-      "For a folder that was moved to another disk or machine. A copy must not run beside the folder it was made from: stop that one first.",
+      "For a folder that was moved to another disk or machine. Takes 12 seconds, in which the host must not be up: a copy must not run beside the folder that it was made from. Stop the server of that one first, and for a move to another machine its VMs as well, by capsule down.",
     options: {},
     words: [1, 1],
     examples: [["capsule admin hosts moved two", "then start host two"]],

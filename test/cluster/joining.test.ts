@@ -1,11 +1,12 @@
 /** How data folders become hosts of a cluster, and which are refused: each in one sentence, and untouched. */
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { hostname, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
+import { promisify } from "node:util";
 import { type ClusterFile, newClusterFile, readClusterFile, writeClusterFile } from "../../src/cluster/cluster-file.ts";
 import { readHostFile } from "../../src/cluster/host-file.ts";
 import { type Holdings, joinCluster } from "../../src/cluster/joining.ts";
@@ -15,6 +16,7 @@ import { databasePath, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import { SecretKey, secretKeyName } from "../../src/secret.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
+import { waitFor } from "../wait-for.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, patient } from "./statements.ts";
 
@@ -228,6 +230,26 @@ test("a folder that was moved starts once the cluster was told, and the place it
   assert.equal(moved("two").status, 0);
   assert.equal((await joining(now, file, "two")).me.epoch, 2);
   await assert.rejects(joining(before, file, "two"), /is a copy, or was moved/);
+});
+
+test("a folder does not count as moved while its host is up", { skip }, async () => {
+  const { path, file, url } = founded();
+  const dataDir = folder();
+  await joining(dataDir, file, "two");
+  const sql = await Postgres.open({ url, ...patient });
+  await using _closed = { [Symbol.asyncDispose]: () => sql.close() };
+  const env = { PATH: process.env.PATH ?? "", CAPSULE_CLUSTER: path };
+  let said: string | undefined;
+  const asked = promisify(execFile)(program, ["admin", "hosts", "moved", "two"], { env });
+  asked.then(
+    () => (said = "it counts as moved"),
+    ({ stderr }: { stderr: string }) => (said = stderr),
+  );
+  await waitFor("an answer", async () => {
+    await sql.query("UPDATE hosts SET heartbeat = heartbeat + 1", [], about);
+    return said;
+  });
+  assert.match(said!, /host two is up\n +Stop its server first/);
 });
 
 test("what cannot join is refused in one sentence that says what to do, and is not touched", { skip }, async () => {

@@ -1,9 +1,10 @@
 /** Hosts that neither PostgreSQL nor the other hosts hear of: what they held, and that they come back. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { declareGone, resumeHost } from "../../src/cluster/host-list.ts";
+import { declareGone, forgetPlace, resumeHost } from "../../src/cluster/host-list.ts";
 import { keptAnswer } from "../../src/cluster/shared.ts";
 import { addTeams, created, type FakeHostOfCluster, hostOfCluster } from "./fake-hosts.ts";
+import { late } from "./late.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
 import { about, clusterDatabase, joining } from "./statements.ts";
 
@@ -206,4 +207,16 @@ test("a capsule of a lost host is shown as its row is, started by nobody, and de
     again.service.store.all().map((row) => row.id),
     [paused],
   );
+});
+
+test("a host that is up keeps its place", { skip }, async (t) => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const place = async () => (await database.sql.query("SELECT place FROM hosts WHERE name = 'b'", [], about))[0]?.place;
+  late(t, a, "SELECT name, heartbeat FROM hosts", () => b.second());
+  await assert.rejects(forgetPlace(a.sql, "b", 1), { code: "conflict", message: "host b is up" });
+  assert.equal(await place(), "place-b");
+  await forgetPlace(a.sql, "b", 1);
+  assert.equal(await place(), "");
+  await assert.rejects(forgetPlace(a.sql, "x"), { code: "not_found" });
 });
