@@ -291,7 +291,7 @@ test("a FREEZE leaves the gateway running, and programs find it after the THAW",
   await using guest = await vms.start();
   await guest.relay(accept);
   for (let cycle = 0; cycle < 3; cycle++) {
-    assert.deepEqual(await guest.agent.freeze(), { frozen: true });
+    await guest.freeze();
     await guest.agent.thaw();
     assert.equal(await connects(guest, 85 + cycle), "connected");
   }

@@ -15,6 +15,7 @@ import { Qemu } from "../../src/vmm/qemu.ts";
 import { saveVm } from "../../src/vmm/vm-save.ts";
 import type { SavedVm, Vm, VmSpec } from "../../src/vmm/vmm.ts";
 import { Transcript } from "../fakes/transcript.ts";
+import { waitFor } from "../wait-for.ts";
 import { RelayPeer } from "./relay-peer.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
@@ -106,7 +107,7 @@ export class NetworkVms implements AsyncDisposable {
     const agent = await connectAgent(vm.agentSocket, { deadlineMs: bootMs }).catch(async (cause: unknown) => {
       throw new Error(`The guest did not come up, and printed: ${await vm.console()}`, { cause });
     });
-    await agent.freeze();
+    await freeze(agent);
     agent.close();
     await vm.stop();
     const [state, diff, memory] = [join(dir, "state"), join(dir, "diff"), join(dir, "memory")];
@@ -120,6 +121,11 @@ export class NetworkVms implements AsyncDisposable {
 async function qemuOf(program: QemuProgram): Promise<Qemu> {
   const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program.command), why: "tests" } as const;
   return new Qemu({ program, accelerator, jail: await Jail.open({ uids }) });
+}
+
+/** Freezes all programs. The agent gives up after a third of a second, in which a busy machine may not have run the guest. */
+async function freeze(agent: Agent): Promise<void> {
+  await waitFor("all programs are frozen", async () => (await agent.freeze()).frozen);
 }
 
 /** A guest whose programs run. */
@@ -165,9 +171,13 @@ export class NetworkGuest {
     return transcript.text("stdout").trim();
   }
 
+  freeze(): Promise<void> {
+    return freeze(this.agent);
+  }
+
   /** Freezes and saves it, as a pause does. Its VM has ended afterwards. */
   async save(disk = this.vm.spec.files.disk): Promise<{ saved: Saved; diff: string }> {
-    assert.deepEqual(await this.agent.freeze(), { frozen: true }, "all programs are frozen");
+    await this.freeze();
     this.agent.close();
     await this.vm.stop();
     const [state, diff, kept] = [this.#newFile(), this.#newFile(), this.#newFile()];
