@@ -7,14 +7,14 @@ import { waitFor } from "../wait-for.ts";
 
 const program = "/usr/bin/chromium";
 
-test("a request can be tried from the page, which asks nobody but this server", { timeout: 120_000 }, async () => {
+test("a request can be tried from the page, which asks nobody but this server", { timeout: 400_000 }, async () => {
   const api = new Api();
   const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
   const isRoot = process.getuid?.() === 0;
   const browser = await chromium.launch({ executablePath: program, args: isRoot ? ["--no-sandbox"] : [] });
   try {
     const page = await browser.newPage();
-    page.setDefaultTimeout(60_000);
+    page.setDefaultTimeout(120_000);
     const wrong: string[] = [];
     page.on("pageerror", (error) => wrong.push(`threw ${error.message}`));
     page.on("console", (message) => void (message.type() === "error" && wrong.push(`logged ${message.text()}`)));

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
+import { waitFor } from "../wait-for.ts";
 import { inspect } from "./axe.ts";
 import { deadline, service, Visitor } from "./browser.ts";
 
@@ -54,8 +55,8 @@ test("a port appears, is opened and copied by a link, made public and private ag
   const copied = page.getByRole("button", { name: "Copied" }).waitFor(); // from now on, since it is shown for two seconds only
   await visitor.presses("Copy link to port 8000");
   await copied;
-  const link = await page.evaluate(() => navigator.clipboard.readText());
-  assert.match(link, new RegExp(`^http://8000-${capsule.id}\\.localhost:\\d+/\\?capsule_token=.`));
+  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+  assert.match(await clipboard(), new RegExp(`^http://8000-${capsule.id}\\.localhost:\\d+/\\?capsule_token=.`));
 
   await visitor.presses("Make port 8000 public");
   await page.getByRole("dialog").getByText("Anybody who has the URL of port 8000 may then reach it").waitFor();
@@ -63,8 +64,8 @@ test("a port appears, is opened and copied by a link, made public and private ag
   await row(8000).getByText("public", { exact: true }).waitFor();
   assert.deepEqual((await networkOf(capsule)).public_ports, [9000, 8000]);
   await page.getByRole("button", { name: "Copy link to port 8000" }).click();
-  await page.waitForFunction(async () => !(await navigator.clipboard.readText()).includes("token"));
-  assert.equal(new URL(await page.evaluate(() => navigator.clipboard.readText())).host.split("-")[0], "8000");
+  await waitFor("a link without a token", async () => !(await clipboard()).includes("token"));
+  assert.equal(new URL(await clipboard()).host.split("-")[0], "8000");
 
   await visitor.presses("Make port 8000 private");
   await page.getByRole("button", { name: "Make port 8000 public" }).waitFor();

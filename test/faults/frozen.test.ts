@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-const timeout = 300_000;
+const timeout = 900_000;
 const root = "/sys/fs/cgroup";
 const places = { commands: "", root, own: `${root}/own`, below: `${root}/own-too/below` };
 

@@ -14,7 +14,7 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-const timeout = 300_000;
+const timeout = 900_000;
 
 async function capture(capsule: TestCapsule, name: string): Promise<void> {
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name } });
