@@ -33,7 +33,7 @@ class Timers {
 
   /** The delays under way, but for those of answers and ends of the process. */
   delays(): number[] {
-    return [...this.waiting.values()].filter((ms) => ms !== 10_000 && ms !== 30_000).sort((a, b) => a - b);
+    return [...this.waiting.values()].filter((ms) => ms !== 10_000 && ms !== 120_000).sort((a, b) => a - b);
   }
 
   fire(ms: number): void {

@@ -35,7 +35,8 @@ const realAfter: After = (ms, callback) => {
   return () => clearTimeout(timer);
 };
 
-const readyMs = 30_000;
+/** Far longer than the start of its program, which yields to the service, takes on a busy machine. */
+const readyMs = 120_000;
 const restartMs = [0, 1_000, 2_000, 4_000, 8_000];
 /** A life that lasted so long starts the delays anew. */
 const lastingMs = 60_000;

@@ -35,6 +35,8 @@ import { programFilesOf } from "./program-files.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 
 const startMs = 20_000;
+/** Far longer than a program of Node, which may start first and yields to the service, takes on a busy machine. */
+const childStartMs = 120_000;
 const runMs = 120_000;
 /** Longest JSON object that bubblewrap writes to its info descriptor. */
 const infoBytes = 4_096;
@@ -207,7 +209,7 @@ export class Jail {
       child = spawned.child;
       child.once("exit", () => void known.promise.then(endJailed).then(release));
       if (filter !== null) spawned.pipes[1]?.end(filter);
-      const pid = await readChildPid(spawned.pipes[0]!);
+      const pid = await readChildPid(spawned.pipes[0]!, childStartMs);
       for (const pipe of spawned.pipes) pipe.unref();
       const startTicks = pid === null ? null : startTicksOf(pid);
       known.resolve(pid === null || startTicks === null ? undefined : { pid, startTicks });
@@ -237,7 +239,7 @@ export class Jail {
   async #spawnTold(argv: string[], profile: SandboxProfile, user: JailUser | null, inherited: Inherited[]) {
     const spawned = this.#spawn({ argv, profile, user, inherited, isTold: true });
     try {
-      const pid = await readChildPid(spawned.pipes.at(-1)!);
+      const pid = await readChildPid(spawned.pipes.at(-1)!, startMs);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
       yieldToService(pid); // bubblewrap may have forked it before this was done to itself
       const startTicks = startTicksOf(pid);
@@ -308,8 +310,8 @@ async function failure(spawned: Spawned, why: string): Promise<CapsuleError> {
 }
 
 /** Reads the pid of bubblewrap's child from the JSON object on its info descriptor; null when none comes. */
-async function readChildPid(info: Socket): Promise<number | null> {
-  const timer = setTimeout(() => info.destroy(), startMs);
+async function readChildPid(info: Socket, deadlineMs: number): Promise<number | null> {
+  const timer = setTimeout(() => info.destroy(), deadlineMs);
   const json = await new Promise<string>((resolve) => {
     let text = "";
     info.on("data", (chunk: Buffer) => {
