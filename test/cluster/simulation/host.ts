@@ -1,5 +1,6 @@
 /** A host of a schedule: a machine with its folder, and the daemon that runs on it or not. */
 import { Cluster } from "../../../src/cluster/cluster.ts";
+import type { DecidedByDatabase } from "../../../src/cluster/decided.ts";
 import { Membership } from "../../../src/cluster/membership.ts";
 import { PeerPlaces } from "../../../src/cluster/peer-places.ts";
 import { Postgres } from "../../../src/cluster/postgres.ts";
@@ -162,6 +163,7 @@ export class SimulatedHost {
             this.mustEnd = true;
           },
         });
+        followAdmissions(joined.decided, (id) => this.#world.model.unadmitted.add(id));
         return joined.decided;
       },
     });
@@ -242,4 +244,21 @@ export class SimulatedHost {
 export function openSql({ statements }: World, life: Life): Postgres {
   const Opened = Postgres as unknown as new (...of: unknown[]) => Postgres; // without the package's own connections
   return new Opened(scheduledPg(statements.port()), { url: "", ticks: () => life.ticks() });
+}
+
+/** `onAsked`: a resume begins whose admission is not known, and may never be: without a connection no statement is sent. */
+function followAdmissions(decided: DecidedByDatabase, onAsked: (id: string) => void): void {
+  const admitted = new Set<string>(); // by their acquires
+  const { admitResume, admitted: admit } = decided;
+  decided.admitted = (id, free) => {
+    admit.call(decided, id, () => {
+      admitted.delete(id);
+      free();
+    });
+    admitted.add(id);
+  };
+  decided.admitResume = (row) => {
+    if (!admitted.has(row.id)) onAsked(row.id);
+    return admitResume.call(decided, row);
+  };
 }

@@ -40,7 +40,6 @@ export class Statements {
   /** Hosts that the database is away for. */
   readonly away = new Set<string>();
   /** Called when a host sends one. */
-  onSent: (statement: Statement) => void = () => {};
   /** Whether its host has another epoch now. */
   isOld: (statement: Statement) => boolean = () => false;
   /** Called when a statement that may change something is committed. */
@@ -122,7 +121,6 @@ export class Statements {
     };
     const call = /^SELECT (?:\* FROM )?([a-z_]+)\(\$/.exec(sent.text)?.[1] ?? callOf(sent.text);
     const statement: Statement = { ...sent, life, call, isOld: false, answer };
-    this.onSent(statement);
     this.#scheduler.add({ life, what: nameOf(statement), goOn: () => this.#meet(statement) });
     return promise;
   }

@@ -66,9 +66,6 @@ export class World {
       if (isMove && "rows" in outcome && this.scheduler.chance(this.faults.move)) this.#dying = statement.life;
     };
     this.statements.isOld = (statement) => this.checks.isOld(statement);
-    this.statements.onSent = ({ call, values }) => {
-      if (call === "admit_resume") this.model.unadmitted.add(String(values[0]));
-    };
     this.statements.onAnswered = ({ call, values }, outcome) => {
       const isAdmitted = call === "admit_resume" || call === "acquire_capsule";
       // A database that was put back sums without what it has forgotten.
