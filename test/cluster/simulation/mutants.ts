@@ -162,7 +162,7 @@ export const mutants: Mutant[] = [
     first: "CREATE SEQUENCE mutant START 100",
     functions: {
       next_catalog: [["UPDATE cluster SET catalog = catalog + 1 RETURNING catalog", "SELECT nextval('mutant')"]],
-      heartbeat: [["(SELECT catalog FROM cluster)", "(SELECT last_value FROM mutant)"]],
+      count_heartbeat: [["(SELECT catalog FROM cluster)", "(SELECT last_value FROM mutant)"]],
     },
     ...{ faults: overlapping, mix: "credentials" },
   },
@@ -201,7 +201,7 @@ export const mutants: Mutant[] = [
     name: "a heartbeat of another folder's daemon is answered",
     seed: 1001,
     functions: {
-      heartbeat: [
+      count_heartbeat: [
         ["AND nonce = p_nonce", ""],
         ["AND nonce = p_nonce", ""],
       ],
