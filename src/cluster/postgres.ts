@@ -20,6 +20,16 @@ export interface PostgresOptions {
   ticks: () => number;
   /** All limits of time are so many times as long; default 1. */
   slowness?: () => number;
+  /** Limits of a transaction; default: those below. */
+  transactMs?: Partial<typeof transactLimits>;
+}
+
+/** The statements of a transaction. */
+export interface Transaction {
+  /** Given up after 15 s. */
+  query(text: string, values?: unknown[]): Promise<{ rows: Record<string, unknown>[] }>;
+  /** Statements that change tables, which takes as long as these are large. */
+  alter(text: string): Promise<unknown>;
 }
 
 type Module = typeof import("pg").default;
@@ -27,6 +37,17 @@ type Module = typeof import("pg").default;
 const connectionsMax = 4;
 const [onceMs, allMs] = [2_500, 5_000];
 const heartbeatMs = 1_500;
+const transactLimits = {
+  /** For a lock that another transaction has. */
+  lock: 10_000,
+  /** For an answer, but for that of `alter`. */
+  query: 15_000,
+  /** The server ends a transaction in which it gets no statement for so long: the locks of a host that has died are free then. */
+  silent: 30_000,
+};
+/** Silence of a connection until the server's machine is asked whether it is there. */
+const probeMs = 10_000;
+const lockNotAvailable = "55P03";
 /** Between two attempts: a server that refuses at once is asked ten times a second. */
 const pauseMs = 100;
 const idleMs = 60_000;
@@ -139,17 +160,25 @@ export class Postgres {
   }
 
   /** Runs `work` in one transaction, which is not repeated. */
-  async transact<T>(work: (sql: Pick<Client, "query">) => Promise<T>): Promise<T> {
+  async transact<T>(work: (sql: Transaction) => Promise<T>): Promise<T> {
     const client = await this.#connected();
+    const limits = { ...transactLimits, ...this.#options.transactMs };
+    const slowed = (ms: number) => Math.ceil(this.#slowed(ms));
+    const query = (text: string, values?: unknown[]) =>
+      client.query({ text, values, query_timeout: slowed(limits.query) } as { text: string });
     try {
-      await client.query("BEGIN");
-      const result = await work(client);
-      await client.query("COMMIT");
+      await query("BEGIN");
+      await query(
+        "SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)",
+        [`${slowed(limits.lock)}ms`, `${slowed(limits.silent)}ms`],
+      );
+      const result = await work({ query, alter: (text) => client.query(text) });
+      await query("COMMIT");
       client.release();
       return result;
     } catch (error) {
       client.release(true); // which rolls back
-      throw withoutValues(error);
+      throw (error as { code?: unknown }).code === lockNotAvailable ? areLocked(error) : withoutValues(error);
     }
   }
 
@@ -213,12 +242,20 @@ export class Postgres {
   }
 }
 
+function areLocked(error: unknown): Error {
+  return new Error(
+    "the cluster's tables are locked: another host or a command changes them, or has died in it; try again in a minute",
+    { cause: withoutValues(error) },
+  );
+}
+
 function configOf(url: string, pg: Module): PoolConfig {
   const getTypeParser = (type: number, format?: string) =>
     type === int8 ? Number : pg.types.getTypeParser(type, format as "text");
   return {
     connectionString: url,
     keepAlive: true,
+    keepAliveInitialDelayMillis: probeMs,
     application_name: "capsule",
     types: { getTypeParser } as NonNullable<PoolConfig["types"]>,
   };

@@ -2,6 +2,7 @@
  * The cluster's schema as a list of steps, which only add: hosts of two releases work on one database while one after the other is
  * upgraded. `cluster.schema` is the number of steps that a database has run; `cluster.schema_min`, which programs may work on it.
  */
+import type { Transaction } from "../postgres.ts";
 import { artifacts } from "./artifacts.ts";
 import { capsuleFunctions } from "./capsule-functions.ts";
 import { catalogFunctions } from "./catalog-functions.ts";
@@ -53,9 +54,7 @@ export const schemaMin = 1;
 /** Any number; the same in every program. */
 const lockNumber = 7_301_640_112;
 
-export interface Statements {
-  query(text: string, values?: unknown[]): Promise<{ rows: Record<string, unknown>[] }>;
-}
+export type Statements = Pick<Transaction, "query">;
 
 export interface NewCluster {
   id: string;
@@ -75,10 +74,10 @@ export async function schemaOf(
 }
 
 /** Makes the tables of a new cluster. Call it in a transaction. Throws when the database has them already. */
-export async function createSchema(sql: Statements, { id, limits }: NewCluster): Promise<void> {
+export async function createSchema(sql: Transaction, { id, limits }: NewCluster): Promise<void> {
   await sql.query("SELECT pg_advisory_xact_lock($1)", [lockNumber]);
   if ((await schemaOf(sql)) !== undefined) throw new Error("the database has the tables of a cluster already");
-  for (const step of steps) await sql.query(step);
+  for (const step of steps) await sql.alter(step);
   await sql.query(
     `INSERT INTO cluster (id, schema, schema_min, system_id, timeline, limits, created_at)
      VALUES ($1, $2, $3, split_part(database_place(), '/', 1), split_part(database_place(), '/', 2), $4, now_ms())`,
@@ -90,7 +89,7 @@ export async function createSchema(sql: Statements, { id, limits }: NewCluster):
  * Runs the steps that the database lacks. Call it in a transaction. Throws when the database is of another cluster, or of a release
  * that this program is too old for.
  */
-export async function migrate(sql: Statements, id: string): Promise<void> {
+export async function migrate(sql: Transaction, id: string): Promise<void> {
   await sql.query("SELECT pg_advisory_xact_lock($1)", [lockNumber]);
   const found = await schemaOf(sql);
   if (found === undefined) throw new Error("the database has no cluster; run capsule admin cluster init");
@@ -100,6 +99,6 @@ export async function migrate(sql: Statements, id: string): Promise<void> {
       `the database needs a program of schema ${found.schemaMin}; this one has ${steps.length}: upgrade it`,
     );
   if (found.schema >= steps.length) return;
-  for (const step of steps.slice(found.schema)) await sql.query(step);
+  for (const step of steps.slice(found.schema)) await sql.alter(step);
   await sql.query("UPDATE cluster SET schema = $1, schema_min = GREATEST(schema_min, $2)", [steps.length, schemaMin]);
 }
