@@ -11,7 +11,7 @@ import { Random } from "../conformance/random.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor, within } from "../wait-for.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, clusterDatabase, clusterId, creating, joining, patient } from "./statements.ts";
+import { about, type ClusterDatabase, clusterDatabase, clusterId, creating, joining, patient } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -296,6 +296,19 @@ test("keys end with their maker, and every change has a later number in the cata
   await assert.rejects(add("key-6", null), refused("not_found"));
 });
 
+/** A session tells of the deadlocks that it was in when it has ended. */
+async function deadlocksOf({ sql }: ClusterDatabase): Promise<number> {
+  const own = "datname = current_database()";
+  const others = `SELECT 1 FROM pg_stat_activity WHERE ${own} AND application_name = 'capsule' AND pid <> pg_backend_pid()`;
+  await waitFor("the other sessions to end", async () => (await sql.query(others, [], about)).length === 0);
+  const found = await sql.query<{ deadlocks: number }>(
+    `SELECT deadlocks FROM pg_stat_database WHERE ${own}`,
+    [],
+    about,
+  );
+  return found[0]!.deadlocks;
+}
+
 test("copies of many teams' capsules at once block nobody for ever, and the last one counts", { skip }, async (t) => {
   await using database = await clusterDatabase(server);
   await using pools = await many(database.url);
@@ -324,6 +337,8 @@ test("copies of many teams' capsules at once block nobody for ever, and the last
   await Promise.all(Array.from({ length: connections }, (_, index) => work(pools[index % pools.length]!)));
   const found = await database.sql.query<{ highest: number }>("SELECT MAX(copy) AS highest FROM capsules", [], about);
   assert.equal(found[0]?.highest, copy);
+  await pools[Symbol.asyncDispose]();
+  assert.equal(await deadlocksOf(database), 0, "a copy that was chosen to end would be sent again");
 });
 
 test("a statement whose answer is lost is sent again, and gives up in its time", { skip }, async () => {
