@@ -61,6 +61,7 @@ export async function startCluster(cluster: Cluster, service: Service, { folders
     onRetired: (gone) => templates.retire(gone),
     onKeys: () => void teams.checkRevoked(),
     keepReady: (isKept) => host.keepReady(isKept),
+    machine: () => host.machine(),
     moving: movingOf(service),
     room: () => ({
       free_mb: Math.floor(host.memory.spareBytes() / 2 ** 20),

@@ -20,6 +20,7 @@ import { LostHosts } from "./lost-hosts.ts";
 import { Membership } from "./membership.ts";
 import { Moves, type MovesOptions } from "./moves.ts";
 import { NewKeys } from "./new-keys.ts";
+import { OwnMachine } from "./own-machine.ts";
 import { Placement, type Room } from "./placement.ts";
 import type { Postgres } from "./postgres.ts";
 import { ReleasedByDatabase } from "./released-capsules.ts";
@@ -175,9 +176,10 @@ export class Cluster {
     const draining = new Draining({ sql, membership: this.membership, clock, log, keepReady: service.keepReady });
     this.#moving = this.#movesOf(service);
     const { moves } = this.#moving;
+    const machine = new OwnMachine({ sql, me, log, machine: service.machine });
     const asserting = new Asserting({ sql, me, store, rows, cluster: this, clock, log });
     const rounds = new Rounds({
-      ...{ sql, me, clock, log, auditKeepMs, onHosts, catalog, settling, draining, moves, asserting },
+      ...{ sql, me, clock, log, auditKeepMs, onHosts, catalog, settling, draining, moves, asserting, machine },
       ...{ membership: this.membership, copies: this.copies, leaving: this.leaving, lost: this.lost },
       gathering: this.gathering,
       ...{ newKeys: this.newKeys, audit: this.audit, hasBucket: this.artifacts !== undefined },

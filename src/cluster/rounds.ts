@@ -15,6 +15,7 @@ import type { LostHosts } from "./lost-hosts.ts";
 import type { Beat, HostRow, Me, Membership } from "./membership.ts";
 import type { Moves } from "./moves.ts";
 import type { NewKeys } from "./new-keys.ts";
+import type { OwnMachine } from "./own-machine.ts";
 import type { Postgres } from "./postgres.ts";
 import type { Settling } from "./settling.ts";
 
@@ -35,6 +36,7 @@ export interface RoundsOptions {
   moves: Pick<Moves, "round">;
   gathering: Pick<Gathering, "follow" | "round">;
   asserting: Pick<Asserting, "assert">;
+  machine: Pick<OwnMachine, "tell">;
   leaving: Pick<Leaving, "hasAny" | "settle">;
   audit: Pick<AuditShipping, "try">;
   lost: Pick<LostHosts, "judge">;
@@ -103,11 +105,13 @@ export class Rounds {
   }
 
   async #compare({ place = "" }: Beat): Promise<void> {
-    const { clock, membership, settling, draining, moves, gathering, asserting, leaving, audit } = this.#options;
+    const { clock, membership, settling, draining, moves, gathering, asserting } = this.#options;
+    const { leaving, audit, machine } = this.#options;
     const isBack = this.#isBack;
     this.#isBack = false;
     if (isBack || !this.#hasGoneOn) await this.#goOn();
     await draining.follow();
+    await machine.tell();
     if (!this.#hasRecovered) return;
     if (membership.isPutBack) return await asserting.assert(place);
     if (leaving.hasAny) await leaving.settle();

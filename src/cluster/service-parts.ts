@@ -22,6 +22,8 @@ export interface ClusterService extends Omit<LeftService, "decisions"> {
   /** Keys may have ended. */
   onKeys: () => void;
   room: () => Omit<Room, "vcpus_max" | "memory_max_mb">;
+  /** As hosts of the cluster show it to their operator. */
+  machine: () => Readonly<Record<string, unknown>>;
   /** The files of capsules that no host holds; default: the cluster has no bucket. */
   files?: ReleasedFiles | undefined;
   /** Whether VMs are started ahead of time. */

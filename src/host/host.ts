@@ -164,6 +164,8 @@ export interface Host {
   memoryByCapsule(): Promise<Map<string, number>>;
   /** The id of a warm capsule, if there is one, for `start` or `remove`. Counts as demand in both cases. */
   reserve(origin: Origin, shape: Shape): string | undefined;
+  /** The machine of new VMs, whatever their shape, as checkpoints name it. Another one once another QEMU is installed. */
+  machine(): Readonly<Record<string, unknown>>;
   /** Whether VMs are started ahead of time; those that were are ended within a second. Default: they are. */
   keepReady(isKept: boolean): void;
   /** The size and target size of the warm pool. */

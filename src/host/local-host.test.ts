@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { agent, hostOfPaused, id } from "../../test/fakes/paused-host.ts";
 import type { Agent } from "../agent/agent.ts";
+import { encodeMachine } from "./disk/machine-record.ts";
 
 test("a start reports a damaged folder once, and removes nothing that it may need", async (t) => {
   const { host, paths, damages, trimmed } = await hostOfPaused(t);
@@ -25,6 +26,15 @@ test("a start reports a damaged folder once, and removes nothing that it may nee
   assert.ok(!existsSync(paths.base("b")), "nothing stands on it");
   assert.equal(builds.filter(existsSync).length, 2, "the newest stay for a rollback");
   assert.deepEqual(trimmed, [0], "saved machines are left");
+});
+
+test("the machine of its VMs is shown as checkpoints name it, but for a shape", async (t) => {
+  const { host, vm } = await hostOfPaused(t);
+  const { vcpus, memory_mb, ...named } = encodeMachine(vm.spec.machine);
+  assert.deepEqual([typeof vcpus, typeof memory_mb], ["number", "number"]);
+  assert.deepEqual(host.machine(), named);
+  const fields = ["accelerator", "cpu", "cpu_features", "devices", "qemu", "qemu_build", "tsc_khz"];
+  assert.deepEqual(Object.keys(named).toSorted(), fields);
 });
 
 test("a capsule that is destroyed while it is resumed is removed on a full disk too", async (t) => {

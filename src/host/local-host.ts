@@ -16,6 +16,7 @@ import { diskMbIn } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import { LostFound } from "./disk/lost-found.ts";
+import { encodeMachine } from "./disk/machine-record.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder } from "./disk/reaper.ts";
 import { readReferences } from "./disk/references.ts";
@@ -105,6 +106,11 @@ export class LocalHost implements Host {
 
   get accelerator(): "kvm" | "tcg" {
     return this.#options.vmm.machine(1, 128).accelerator;
+  }
+
+  machine() {
+    const { vcpus: _vcpus, memory_mb: _memoryMb, ...machine } = encodeMachine(this.#options.vmm.machine(1, 128));
+    return machine;
   }
 
   images() {

@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { hostSummaries } from "../../src/cluster/host-list.ts";
 import { keys } from "../api.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
 import { addTeams, created, hostOfCluster } from "./fake-hosts.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
@@ -27,6 +29,25 @@ async function twoHosts(limits = {}) {
 }
 
 const idsOf = (json: { id: string }[]) => json.map(({ id }) => id);
+
+test("a host shows the machine of its VMs, and another one when that changes", { skip }, async () => {
+  await using database = await clusterDatabase(server);
+  const machine = new FakeHost();
+  machine.described = { accelerator: "tcg", qemu: "10.0.2", devices: ["ports:1"] };
+  await using a = await hostOfCluster(database, "a", { machine });
+  const shown = async () => (await hostSummaries(database.sql)).find(({ name }) => name === "a")?.machine;
+  assert.deepEqual(await shown(), machine.described);
+  await a.second();
+  const statements = async () => {
+    const before = a.sql.statements;
+    await a.second();
+    return a.sql.statements - before;
+  };
+  const idle = await statements();
+  machine.described = { ...machine.described, qemu: "10.1.0" };
+  assert.deepEqual([await statements(), await statements()], [idle + 1, idle]);
+  assert.deepEqual(await shown(), machine.described);
+});
 
 test("both hosts list the capsules of both, newest first and in pages, with their holders", { skip }, async () => {
   await using cluster = await twoHosts();

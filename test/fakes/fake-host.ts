@@ -185,6 +185,13 @@ export class FakeHost implements Host {
     return new Map([...this.guests.keys(), ...this.#waking].map((id) => [id, this.memories.get(id) ?? 0]));
   }
 
+  /** As a test describes it. */
+  described: Readonly<Record<string, unknown>> = {};
+
+  machine() {
+    return this.described;
+  }
+
   keepReady(isKept: boolean): void {
     this.keepsReady = isKept;
   }
