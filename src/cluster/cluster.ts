@@ -26,6 +26,7 @@ import type { Postgres } from "./postgres.ts";
 import { ReleasedByDatabase } from "./released-capsules.ts";
 import type { Releases } from "./releases.ts";
 import { Rounds } from "./rounds.ts";
+import { RowWaits } from "./row-waits.ts";
 import type { ClusterService } from "./service-parts.ts";
 import { Settling } from "./settling.ts";
 import { TeamChanges } from "./team-changes.ts";
@@ -90,8 +91,10 @@ export class Cluster {
       ...{ clock, step: options.step, onDoubt: (id) => this.#doubt(id) },
       onMoved: (id, isAwaited) => this.#moving?.arrived.take(id, isAwaited),
     });
+    const rowOf = (teamId: string, id: string) => this.locations.row(teamId, id);
     this.released = new ReleasedByDatabase({
       ...{ sql, store, membership: this.membership, acquiring: this.acquiring, decided: this.decided },
+      waits: new RowWaits({ changes: this.changes, rowOf }),
     });
     this.locations = new Locations({
       ...{ sql, membership: this.membership, store, leavingMs: options.leavingMs },

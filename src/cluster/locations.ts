@@ -6,7 +6,7 @@ import { Unanswered } from "./failures.ts";
 import type { Holder, Holders } from "./holders.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
-import { comingCapsule, leftCapsule, releasedCapsule } from "./released-capsules.ts";
+import { capsuleByRow, leftCapsule, releasedCapsule } from "./released-capsules.ts";
 import { rowSelection } from "./rows.ts";
 
 export interface LocationsOptions {
@@ -137,11 +137,17 @@ export class Locations implements Holders {
   }
 
   async comingRow(team: string, key: string): Promise<ReleasedCapsule | undefined> {
+    const found = await this.row(team, key);
+    const host = found?.view.host;
+    return host === null || host === this.#options.membership.me.name ? found : undefined;
+  }
+
+  /** The capsule as lists show it. */
+  async row(team: string, key: string): Promise<ReleasedCapsule | undefined> {
     const found = await this.#row(team, key);
     if (found === undefined) return undefined;
     const { atHost, ofEpoch, isLost: _, ...row } = found;
-    const isComing = atHost === null || atHost === this.#options.membership.me.name;
-    return isComing ? comingCapsule(row, { host: atHost, epoch: ofEpoch }) : undefined;
+    return capsuleByRow(row, { host: atHost, epoch: ofEpoch });
   }
 
   async #row(team: string, key: string): Promise<(Capsule & Left) | undefined> {

@@ -12,6 +12,7 @@ import { Refusal } from "./failures.ts";
 import type { Membership } from "./membership.ts";
 import type { Postgres } from "./postgres.ts";
 import { decodeReleased, type Released } from "./released.ts";
+import type { RowWaits } from "./row-waits.ts";
 
 export interface ReleasedPlacesOptions {
   sql: Postgres;
@@ -19,6 +20,7 @@ export interface ReleasedPlacesOptions {
   acquiring: Pick<Acquiring, "acquire">;
   decided: Pick<DecidedByDatabase, "decide">;
   store: Pick<CapsuleStore, "get" | "wasDestroyed" | "noteDestroyed">;
+  waits: Pick<RowWaits, "until">;
 }
 
 /** The capsule of a row that names no host. Throws "agent_error" where it is not one that a release has written. */
@@ -34,8 +36,8 @@ function capsuleOf({ row, kept, epoch, lastHost, isMoving }: Released): Released
   };
 }
 
-/** A capsule that `host` brings back, null: is about to. Its row says all of it until it is there. */
-export function comingCapsule(row: Capsule, { host, epoch }: { host: string | null; epoch: number }): ReleasedCapsule {
+/** A capsule as its row shows it. `host`: its holder, or the host that brings it back. */
+export function capsuleByRow(row: Capsule, { host, epoch }: { host: string | null; epoch: number }): ReleasedCapsule {
   return {
     ...{ id: row.id, teamId: row.teamId, epoch, lastHost: host, row, urlSecret: null },
     view: { ...viewOf(row, undefined), host },
@@ -48,7 +50,7 @@ export function leftCapsule(
   row: Capsule,
   { host, epoch, isLost }: { host: string; epoch: number; isLost: boolean },
 ): ReleasedCapsule {
-  return { ...comingCapsule(row, { host, epoch }), holder: { name: host, isLost } };
+  return { ...capsuleByRow(row, { host, epoch }), holder: { name: host, isLost } };
 }
 
 export class ReleasedByDatabase implements ReleasedCapsules {
@@ -83,6 +85,10 @@ export class ReleasedByDatabase implements ReleasedCapsules {
 
   acquire(of: { id: string; need: Need; onBegin?: () => void }): Promise<boolean> {
     return this.#options.acquiring.acquire(of);
+  }
+
+  wait(...of: Parameters<RowWaits["until"]>): ReturnType<RowWaits["until"]> {
+    return this.#options.waits.until(...of);
   }
 
   hasLeft(id: string): boolean {

@@ -10,7 +10,7 @@ import { leaveOut, takeIn } from "./audit-trail.ts";
 import type { Caller, Forwarding } from "./forwarding.ts";
 import { hostOf } from "./origin.ts";
 import type { Upgrade } from "./ports/port-visit.ts";
-import { answerFromRow, isOfRow, type Need, type ReleasedCapsule, type ReleasedCapsules } from "./released.ts";
+import { answerFromRow, type Need, type ReleasedCapsule, type ReleasedCapsules } from "./released.ts";
 import type { App } from "./route.ts";
 
 /** A name of DNS, and a port. */
@@ -85,13 +85,13 @@ function needOf(
   capsule: ReleasedCapsule,
   { authentication, released }: Pick<PassingOn, "authentication" | "released">,
 ): Need {
-  const { action, capsuleField, signed } = request.routeOptions.config;
+  const { action, capsuleField, ofRow, signed } = request.routeOptions.config;
   if (capsule.holder?.isLost === false && action !== "destroy") return "held"; // its row may be older than what its holder has
   answerFromRow(request, capsule);
   if (action !== undefined) (request.params as { id: string }).id = capsule.id; // it was named
   if (signed === true) authentication.requireSigned(request, capsule);
   const need = released?.needOf(capsule, action ?? actionOfBody(capsuleField), mayResume(request)) ?? "held";
-  return isOfRow(request, capsule) ? "row" : need;
+  return ofRow === true ? "row" : need;
 }
 
 /** Whether the request waits for a status. */

@@ -5,6 +5,7 @@
 import type { FastifyRequest } from "fastify";
 import type { CapsuleView, PortAccess } from "../capsules/capsules.ts";
 import type { Capsule } from "../capsules/store.ts";
+import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { Action } from "../wire/requirements.ts";
 
 export interface ReleasedCapsule {
@@ -48,6 +49,11 @@ export interface ReleasedCapsules {
    * host holds the capsule, or this one, which has not been able to tell the database yet.
    */
   acquire(of: { id: string; need: Need; onBegin?: () => void }): Promise<boolean>;
+  /**
+   * Resolves when its row has `status`, cannot reach it any more, or `timeoutMs` is over, with the capsule as lists show it then; no host
+   * acquires it for that. Rejects with "not_found" or "unavailable".
+   */
+  wait(capsule: ReleasedCapsule, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView>;
   /** Whether this host has released it since it was here, as opposed to destroyed. */
   hasLeft(id: string): boolean;
   /** Rejects as Capsules.destroy. */
@@ -65,11 +71,4 @@ export function answerFromRow(request: FastifyRequest, capsule: ReleasedCapsule 
 /** The capsule whose row answers the request; undefined: a host holds it, or there is none. */
 export function releasedOf(request: FastifyRequest): ReleasedCapsule | undefined {
   return answered.get(request);
-}
-
-/** Whether the row of a released capsule is all that the route needs. */
-export function isOfRow({ routeOptions, query, method }: FastifyRequest, { view }: ReleasedCapsule): boolean {
-  if (routeOptions.config.ofRow !== true) return false;
-  const { wait } = (query ?? {}) as { wait?: unknown };
-  return method !== "GET" || wait === undefined || wait === view.status;
 }

@@ -352,13 +352,33 @@ test("a request waits at the host that is bringing its capsule back, wherever it
   const resumed = b.call("POST", `/v1/capsules/${id}/resume`);
   await waitFor("the capsule to be acquired", async () => (await rowOf(a, id))?.host === "a");
   const changed = c.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } });
-  const here = a.call("GET", `/v1/capsules/${id}?wait=running`);
+  const here = a.call("PATCH", `/v1/capsules/${id}`, { auto_resume: true });
   await waitFor("both to wait", () => a.forwarder.arrivals.waiting === 2);
   resolve();
   assert.equal((await resumed).status, 200);
   assert.deepEqual([(await changed).status, (await here).status], [200, 200]);
   assert.deepEqual((await changed).json.labels, { k: "v" });
-  assert.equal((await here).json.status, "running");
+});
+
+test("a request that waits for a status follows the capsule's row, and no host acquires it", { skip }, async () => {
+  await using cluster = await hostsOf(["a", "b", "c"]);
+  const [a, b, c] = cluster.hosts as [Host, Host, Host];
+  const id = await released(cluster.bucket, a, { name: "web" });
+  const wait = (host: Host, of: string) => within("the answer", host.call("GET", `/v1/capsules/${of}`));
+  for (const host of [a, b]) {
+    const { status, json } = await wait(host, `${id}?wait=running&timeout=1`);
+    assert.deepEqual([status, json.status, json.host], [200, "paused", null]);
+  }
+  assert.deepEqual(await rowOf(a, id), { host: null, epoch: 1, intent: null, status: "paused" });
+  const followed = [wait(b, "web?wait=running&timeout=300"), wait(c, `${id}?wait=running&timeout=300`)];
+  assert.equal((await c.call("POST", `/v1/capsules/${id}/resume`)).status, 200);
+  await a.copied();
+  for (const { status, json } of await Promise.all(followed))
+    assert.deepEqual([status, json.status, json.host], [200, "running", "a"]);
+  const other = await released(cluster.bucket, a);
+  const destroyed = wait(b, `${other}?wait=running&timeout=300`);
+  assert.equal((await c.call("DELETE", `/v1/capsules/${other}`)).status, 204);
+  assert.equal((await destroyed).status, 404);
 });
 
 test("a capsule that a host brings back is shown as it is listed, at every host and without a wait", {
@@ -460,7 +480,6 @@ test("a request waits for a capsule that is brought back no longer than its time
   const { id, resumed, end } = coming;
   const sent = [resumed];
   for (const host of [a, b]) {
-    sent.push(host.call("GET", `/v1/capsules/${id}?wait=running`));
     sent.push(host.call("PATCH", `/v1/capsules/${id}`, { labels: { k: "v" } }));
     sent.push(host.call("DELETE", `/v1/capsules/${id}`));
   }

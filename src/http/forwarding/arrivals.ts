@@ -52,12 +52,9 @@ export class Arrivals {
   }
 
   /** A capsule that has come while its row was read is shown by its host. */
-  async #isShown(team: string, key: string, { needOf, onHeld }: Exchange): Promise<boolean> {
+  async #isShown(team: string, key: string, { needOf }: Exchange): Promise<boolean> {
     const capsule = await this.#places.comingRow?.(team, key).catch(() => undefined);
-    if (capsule === undefined || this.#places.isHere(team, key)) return false;
-    if ((await needOf?.(capsule)) === "row") return true;
-    onHeld?.();
-    return false;
+    return capsule !== undefined && !this.#places.isHere(team, key) && (await needOf?.(capsule)) === "row";
   }
 }
 

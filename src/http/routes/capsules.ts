@@ -111,7 +111,10 @@ function keeping(kept: ReturnType<typeof keptAnswer>, bodies: RouteContext["bodi
   ] as const;
 }
 
-function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, answers, turns }: RouteContext): void {
+function readRoutes(
+  app: App,
+  { services: { capsules, released }, bodies, limits, lists, answers, turns }: RouteContext,
+): void {
   app.get(
     "/capsules",
     {
@@ -150,17 +153,16 @@ function readRoutes(app: App, { services: { capsules }, bodies, limits, lists, a
     },
     (request, reply) => {
       const { identity, params, query } = request;
-      const released = releasedOf(request);
-      if (released !== undefined) {
-        reply.send(bodies.of(released.view));
-        return;
-      }
+      const ofRow = releasedOf(request);
       if (query.wait === undefined) {
-        reply.send(bodies.of(capsules.get(identity.teamId, params.id)));
+        reply.send(bodies.of(ofRow?.view ?? capsules.get(identity.teamId, params.id)));
         return;
       }
-      const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
+      const until = [query.wait, (query.timeout ?? waitDefaultSec(limits)) * 1_000, requestSignal(reply)] as const;
+      const waited =
+        ofRow === undefined || released === undefined
+          ? capsules.wait(identity.teamId, params.id, ...until)
+          : released.wait(ofRow, ...until).then((view) => () => view);
       return waited.then(async (view) => {
         await enterTurnAgain(turns, request);
         return bodies.of(view());
