@@ -103,6 +103,16 @@ export async function endCluster(sql: Postgres, { name, nonce }: HostFile, as: s
   await sql.call("end_cluster", [name, nonce, as], what);
 }
 
+/** Also of a database that was not brought up to this release yet. */
+export async function hasEnded(sql: Postgres): Promise<boolean> {
+  const [row] = await sql.query<{ hasEnded: boolean }>(
+    `SELECT to_jsonb(c) ->> 'ended_at' IS NOT NULL AS "hasEnded" FROM cluster c`,
+    [],
+    what,
+  );
+  return row?.hasEnded === true;
+}
+
 /** The limits of all hosts. */
 export async function limitsOf(sql: Postgres): Promise<Record<string, number>> {
   const [row] = await sql.query<{ limits: Record<string, number> }>("SELECT limits FROM cluster", [], what);

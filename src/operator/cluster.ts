@@ -4,6 +4,7 @@ import { Failure } from "../cli/failures.ts";
 import { print } from "../cli/screen.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
 import { declareGone, forgetPlace, heldBy, hostSummaries, resumeHost } from "../cluster/host-list.ts";
+import { hasEnded } from "../cluster/last-host.ts";
 import { Postgres } from "../cluster/postgres.ts";
 import { confirmPlace } from "../cluster/put-back.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
@@ -29,6 +30,7 @@ export async function checkCluster(): Promise<number> {
       });
     if (found === undefined) throw new Failure("the database has no cluster", "Run capsule admin cluster init.");
     if (found.id !== file.cluster) throw new Failure("the database belongs to another cluster than the cluster file");
+    if (await hasEnded(sql)) throw new Failure("the cluster has ended, since its last host has left it");
     if (file.bucket !== undefined) await checkBucket(file.bucket);
     const also = file.bucket === undefined ? "" : ", and the bucket takes, lists, returns and deletes objects";
     console.log(`cluster ${found.id}, schema ${found.schema}: the file and the database fit together${also}`);

@@ -108,6 +108,9 @@ test("no host joins a cluster that has ended, and nothing is decided in it", { s
   await assert.rejects(world.join(world.newFolder(), "five"), ended);
   await assert.rejects(addKey(world.sql, { ...key, id: "key-2", hash: "bb".repeat(32) }, { revokedKeepMs: 1 }), ended);
   assert.deepEqual(await world.rows("SELECT name, state FROM hosts WHERE state <> 'gone'"), []);
+  const checked = world.capsule(["admin", "cluster", "check"]);
+  assert.equal(checked.status, 1);
+  assert.match(checked.stderr, ended);
 });
 
 for (const step of leaveSteps) {
