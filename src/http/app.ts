@@ -23,7 +23,7 @@ import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { CapsuleBodies } from "./capsule-bodies.ts";
-import { endWhenAnswered } from "./closing-connections.ts";
+import { allAccepted, endWhenAnswered } from "./closing-connections.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
@@ -212,6 +212,7 @@ function boundConnections(
   connections.attachTo(app.server);
   deferContinue(app.server);
   const endConnections = endWhenAnswered(app.server);
+  app.addHook("preClose", allAccepted);
   app.addHook("preClose", async () => endConnections(drainMs));
   closeSlowReaders(app.server, stallMs);
   handleOneByOne(app.server);

@@ -7,6 +7,14 @@ import type { Socket } from "node:net";
 import { Server as TlsServer } from "node:tls";
 import { pendingResponse } from "./node-internals.ts";
 
+/**
+ * Resolves when the connections and requests that had reached this process have been taken: the kernel would reset them with the port, and
+ * their clients could not tell whether they have run. The next turn but one of the event loop begins behind a poll of all sockets.
+ */
+export async function allAccepted(): Promise<void> {
+  for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => setImmediate(resolve));
+}
+
 /** Call the returned function when the server begins to close, with the time after which no connection is waited for. */
 export function endWhenAnswered(server: Server): (drainMs: number) => void {
   const sockets = new Set<Socket>();

@@ -219,3 +219,17 @@ test("a closing server waits for open requests for the drain time only", async (
   await Promise.all([once(socket, "close"), other.app.close()]);
   await waitFor("no request waits", () => other.waits === 0);
 });
+
+test("a closing server answers what had reached its port before", async () => {
+  const other = new Api();
+  await other.app.listen({ host: "127.0.0.1", port: 0 });
+  const id = await other.capsule();
+  const socket = connect((other.app.server.address() as AddressInfo).port, "127.0.0.1");
+  socket.write(head("GET", `/v1/capsules/${id}`));
+  await new Promise<void>((resolve) => process.nextTick(resolve)); // the kernel has the connection, and the server has not heard of it
+  const closed = other.app.close();
+  let text = "";
+  for await (const chunk of socket) text += chunk;
+  assert.match(text, /^HTTP\/1\.1 200 /);
+  await closed;
+});
