@@ -20,6 +20,7 @@ export interface SharedCapsule {
   copy: number;
   version: number;
   vcpus: number;
+  moving: boolean | null;
 }
 
 interface Tombstone {
@@ -49,7 +50,7 @@ interface Shared extends Omit<Snapshot, "capsules" | "tombstones" | "hosts"> {
 
 const rowsOf = (columns: string, from: string) =>
   `(SELECT COALESCE(json_agg(each), '[]') FROM (SELECT ${columns} FROM ${from}) each)`;
-const shared = "id, name, status, intent, revision, host, epoch, checkpoint, copy, version, vcpus";
+const shared = "id, name, status, intent, revision, host, epoch, checkpoint, copy, version, vcpus, moving";
 const everything = `SELECT ${rowsOf(shared, "capsules")} AS capsules,
   ${rowsOf("id, version, host", "tombstones")} AS tombstones, ${rowsOf("id, revoked_at", "keys")} AS keys,
   ${rowsOf("storage, name, made_on, retired_at", "templates")} AS templates, ${rowsOf("name, epoch", "hosts")} AS hosts,
@@ -66,6 +67,8 @@ export interface OwnRow {
   epoch: number;
   /** Not null: its release may be under way. */
   releasing: string | null;
+  /** Not null: it is paused for a move, or has come here by one. */
+  moving: number | null;
 }
 
 export class Checks {
@@ -73,6 +76,8 @@ export class Checks {
   #now: Snapshot | undefined;
   /** Something was committed since the last look. */
   isDirty = true;
+  /** The team may run one more capsule. */
+  hasRoom = true;
   /** Looks at the database for what a client has just been told. */
   readonly #told: ((now: Snapshot) => void)[] = [];
   readonly #own = new Map<SimulatedHost, StatementSync>();
@@ -180,7 +185,7 @@ export class Checks {
 
   /** Rows of the folder, whether a daemon runs or not. */
   rows(host: SimulatedHost): OwnRow[] {
-    const text = "SELECT id, name, status, intent, vcpus, team_id AS teamId, epoch, releasing FROM capsules";
+    const text = "SELECT id, name, status, intent, vcpus, team_id AS teamId, epoch, releasing, moving FROM capsules";
     const statement = this.#own.get(host) ?? host.database.prepare(text);
     this.#own.set(host, statement);
     return statement.all() as unknown as OwnRow[];
@@ -214,6 +219,7 @@ export class Checks {
       .filter(({ id }) => this.now.capsules.has(id) && !model.unadmitted.has(id))
       .filter(isLive);
     const used = live.reduce((sum, { vcpus }) => sum + vcpus, 0);
+    this.hasRoom = used < limits.runningVcpus;
     if (used > limits.runningVcpus) violated(`I12: ${live.map(({ id }) => id).join()} run with ${used} vCPUs`);
   }
 
@@ -296,9 +302,14 @@ export class Checks {
       if (row === undefined) continue;
       if (!bucket.isThere && row.host !== holder) violated(`I1: ${id} of ${holder} is on ${row.host}`);
       if (!names.includes(row.name)) violated(`I8: ${id} has the name ${row.name}, and not ${names.join(" or ")}`);
-      if (status !== undefined && row.status !== status)
+      if (status !== undefined && row.status !== status && !(row.status === "paused" && this.#isLeftPaused(row)))
         violated(`${id} was told to be ${status}, and is ${row.status}`);
     }
+  }
+
+  /** By a move that was given up, or that waits until the team runs fewer. */
+  #isLeftPaused({ id, moving }: Pick<SharedCapsule | OwnRow, "id" | "moving">): boolean {
+    return this.#world.model.leftPaused.has(id) || (Boolean(moving) && !this.hasRoom);
   }
 
   #keys(): void {

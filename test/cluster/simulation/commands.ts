@@ -30,7 +30,7 @@ interface UnderWay {
 }
 
 /** Which commands clients send. */
-export type Mix = "ends" | "runs" | "both" | "credentials" | "captures" | "all" | "moves";
+export type Mix = "ends" | "runs" | "both" | "credentials" | "captures" | "all" | "moves" | "drains";
 
 const names = ["web", "api", null];
 const restMs = 30;
@@ -62,10 +62,19 @@ export class Commands {
       this.resume,
       ...Array<typeof this.goOn>(20).fill(this.goOn),
     ];
-    const mixes = { ends, runs, both: [...ends, ...runs], credentials, captures, all, moves };
+    const drains = [
+      this.create,
+      this.destroy,
+      this.rename,
+      this.look,
+      this.pause,
+      ...Array<typeof this.stayOn>(12).fill(this.stayOn),
+    ];
+    const mixes = { drains, ends, runs, both: [...ends, ...runs], credentials, captures, all, moves };
     const any: Mix[] = ["ends", "runs", "both", "credentials", "captures", "all", "all", "all"];
     const anyMoved: Mix[] = ["moves", "moves", "moves", "moves", "moves", "all"];
-    this.#mix = mixes[world.mutant?.mix ?? world.scheduler.pick(world.bucket.isThere ? anyMoved : any)];
+    const picked = world.mutant?.mix ?? world.scheduler.pick(world.bucket.isThere ? anyMoved : any);
+    this.#mix = mixes[world.drains.isPlayed && picked === "moves" ? "drains" : picked];
   }
 
   get underWay(): number {
@@ -189,6 +198,14 @@ export class Commands {
     else if (capsule.status === "paused") this.change(daemon, capsule, "resume");
     else if (scheduler.chance(0.4)) this.write(daemon, capsule);
     else this.change(daemon, capsule, capsule.status === undefined && scheduler.chance(0.5) ? "resume" : "pause");
+  }
+
+  /** Capsules run, so that hosts which are drained move them. */
+  stayOn(daemon: Daemon): void {
+    const capsule = this.#any();
+    if (capsule === undefined) this.create(daemon);
+    else if (capsule.status === "running" || this.#world.scheduler.chance(0.5)) this.write(daemon, capsule);
+    else this.change(daemon, capsule, "resume");
   }
 
   /** Paused capsules are left alone, so that they are released. */

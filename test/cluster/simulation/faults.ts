@@ -19,6 +19,11 @@ export const none: Faults = { fates: kind, host: 0, peer: 0, step: 0, bucket: 0,
 export const bucketSeeds = 2 ** 31;
 const kinds = 6;
 
+/** Every sixth of these drains hosts. */
+export function isDrainSeed(seed: number): boolean {
+  return seed >= bucketSeeds && (seed - bucketSeeds) % kinds === 4;
+}
+
 /** Every sixth of these puts the database back, too. */
 export function isPutBackSeed(seed: number): boolean {
   return seed >= bucketSeeds && (seed - bucketSeeds) % kinds === 1;

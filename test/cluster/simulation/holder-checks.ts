@@ -50,10 +50,18 @@ export class HolderChecks {
     for (const { checkpoint } of now.capsules.values()) if (checkpoint !== null) known.add(checkpoint);
     for (const prefix of bucket.prefixes())
       if (!known.has(prefix) && !bucket.strays.has(prefix)) violated(`${prefix} is in the bucket for ever`);
+    for (const host of hosts)
+      for (const { id, moving, status, intent } of this.#rowsOf(host))
+        if (moving !== null && status === "paused" && intent === null) this.#onItsWay(id);
+    for (const { id, host, moving } of now.capsules.values()) if (host === null && moving === true) this.#onItsWay(id);
     for (const { machine, name } of hosts) {
       const lost = machine.kept.find((folder) => this.#world.model.capsules.get(folder.split("/")[1]!)?.isSure);
       if (lost !== undefined) violated(`${lost} of ${name} is in lost+found`);
     }
+  }
+
+  #onItsWay(id: string): void {
+    if (this.#world.checks.hasRoom) violated(`${id} is moved for ever`);
   }
 
   /** One host has the row, and the database says so. */

@@ -147,6 +147,11 @@ export class SimulatedHost {
     const { name, database, machine } = this;
     const { isThere: hasBucket } = this.#world.bucket;
     const holding = new HoldingRows(database);
+    const mark = holding.setMoving.bind(holding);
+    holding.setMoving = (id, isMoving) => {
+      if (!isMoving) this.#world.model.leftPaused.add(id);
+      mark(id, isMoving);
+    };
     const files = hasBucket ? new SimulatedFiles(this.#world, machine) : undefined;
     let joined: Cluster | undefined;
     const service = fakeService({

@@ -9,7 +9,7 @@ import timers from "node:timers/promises";
 import type { Random } from "../../conformance/random.ts";
 import { FakeClock } from "../../fakes/fake-clock.ts";
 
-const beganMs = Date.now();
+export const beganMs = Date.now();
 const lives = new AsyncLocalStorage<Life>();
 
 export class Life extends FakeClock {

@@ -83,6 +83,8 @@ export class Model {
   readonly keys = new Map<string, KnownKey>();
   /** Capsules by the Idempotency-Key of their creates. */
   readonly answers = new Map<string, string>();
+  /** Capsules whose move has come to an end without a host that resumes them. */
+  readonly leftPaused = new Set<string>();
   /** Held capsules whose last resume was decided without the database. */
   readonly unadmitted = new Set<string>();
 

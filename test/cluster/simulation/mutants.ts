@@ -131,6 +131,16 @@ const ofPutBacks: Mutant[] = [
   },
 ];
 
+/** Mistakes that need a bucket, and hosts that are drained. */
+const ofDrains: Mutant[] = [
+  {
+    name: "a release forgets that its capsule is moved",
+    seed: bucketSeeds + 250,
+    functions: { release_capsule: [["moving = CASE WHEN n.moving THEN true END", "moving = NULL"]] },
+    ...{ faults: none, mix: "drains" },
+  },
+];
+
 export const mutants: Mutant[] = [
   {
     name: "quotas are summed before the team's lock",
@@ -269,6 +279,7 @@ export const mutants: Mutant[] = [
   },
   ...ofMoves,
   ...ofPutBacks,
+  ...ofDrains,
 ];
 
 /** Changes the functions of the database. Throws when a text is not there any longer. */

@@ -13,13 +13,16 @@ interface Backup {
   sequence: string;
 }
 
-/** In place of PostgreSQL's own, which a restart of the whole server would have to change. */
+/** In place of PostgreSQL's own, which a restart of the whole server would have to change; and a clock for schedules that have one. */
 export const simulatedPlace = `
   CREATE SCHEMA simulated;
-  CREATE TABLE simulated.place (timeline integer NOT NULL);
+  CREATE TABLE simulated.place (timeline integer NOT NULL, ms bigint);
   INSERT INTO simulated.place VALUES (1);
   CREATE OR REPLACE FUNCTION database_place() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT 'simulated/' || timeline FROM simulated.place
+  $$;
+  CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT COALESCE(ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM simulated.place
   $$;
   UPDATE cluster SET system_id = 'simulated', timeline = '1'`;
 

@@ -26,6 +26,7 @@ const hashOf = (of: "red" | "blue") => hash("sha256", keys[of], "hex");
 const shown = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams"];
 const emptied = [...shown, "garbage", "assertions"];
 const empty = `UPDATE cluster SET catalog = 1, timeline = (SELECT timeline FROM simulated.place);
+  UPDATE simulated.place SET ms = NULL;
   ${emptied.map((table) => `DELETE FROM ${table};`).join(" ")}
   INSERT INTO teams (id, name, created_at, catalog) VALUES ('team-red', 'red', 1, 1), ('team-blue', 'blue', 1, 1);
   INSERT INTO keys (id, team_id, label, hash, created_at, catalog)

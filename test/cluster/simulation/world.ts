@@ -4,7 +4,8 @@ import { SimulatedBucket } from "./bucket.ts";
 import { Checks } from "./checks.ts";
 import { Commands } from "./commands.ts";
 import type { ScheduledDatabase } from "./database.ts";
-import { bucketSeeds, type Faults, isPutBackSeed, none } from "./faults.ts";
+import { Drains } from "./drains.ts";
+import { bucketSeeds, type Faults, isDrainSeed, isPutBackSeed, none } from "./faults.ts";
 import type { Folders } from "./folders.ts";
 import { type Daemon, SimulatedHost } from "./host.ts";
 import type { Life } from "./life.ts";
@@ -33,6 +34,7 @@ export class World {
   readonly hosts: SimulatedHost[];
   readonly bucket: SimulatedBucket;
   readonly putBack: PutBack;
+  readonly drains: Drains;
   readonly mutant: Mutant | undefined;
   faults: Faults;
   readonly #lifeRandom: Random;
@@ -52,6 +54,7 @@ export class World {
     this.mutant = mutant;
     this.bucket = new SimulatedBucket(this, seed >= bucketSeeds);
     this.putBack = new PutBack(this, isPutBackSeed(seed));
+    this.drains = new Drains(this, isDrainSeed(seed));
     this.faults = { ...this.#faults(), ...mutant?.faults };
     this.statements = new Statements(this.scheduler, database);
     this.statements.fates = this.faults.fates;
@@ -63,6 +66,7 @@ export class World {
       if ("rows" in outcome) this.checks.committed(statement);
       const isMove = statement.call === "release_capsule" || statement.call === "acquire_capsule";
       if (isMove) this.putBack.moves += 1;
+      if (statement.call === "end_move") this.model.leftPaused.add(String(statement.values[0]));
       if (isMove && "rows" in outcome && this.scheduler.chance(this.faults.move)) this.#dying = statement.life;
     };
     this.statements.isOld = (statement) => this.checks.isOld(statement);
@@ -90,6 +94,7 @@ export class World {
 
   /** Throws what does not hold. */
   async play(): Promise<void> {
+    await this.drains.open();
     for (const host of this.hosts) host.start();
     if (this.bucket.isThere) await this.#warmUp();
     const [min, more] = this.bucket.isThere ? [movedStepsMin, movedStepsMore] : [stepsMin, stepsMore];
@@ -199,10 +204,14 @@ export class World {
       [isIdle ? 0 : 10, () => scheduler.goOn()],
       [1.5 * statements.held, () => statements.commitOne()],
       [isIdle ? 10 : 2, () => this.#pass()],
-      [up.length > 0 && commands.underWay < commandsAtOnce ? 6 : 0, () => commands.issue(scheduler.pick(up).daemon!)],
+      [
+        up.length > 0 && commands.underWay < commandsAtOnce ? (this.drains.isPlayed ? 1 : 6) : 0,
+        () => commands.issue(scheduler.pick(up).daemon!),
+      ],
       [down.length, () => scheduler.pick(down).start()],
       [this.bucket.isThere && up.length > 0 ? 0.15 : 0, () => this.#keepUp(scheduler.pick(up))],
       ...this.putBack.steps(),
+      ...this.drains.steps(),
     ];
     let left = scheduler.random.next() * weights.reduce((sum, [weight]) => sum + weight, 0);
     for (const [weight, act] of weights) {
@@ -212,12 +221,13 @@ export class World {
   }
 
   /** Time passes on one host, up to its next timer, and sometimes far beyond. */
-  #pass(): void {
+  async #pass(): Promise<void> {
     const { scheduler } = this;
     const life = scheduler.pick(this.hosts).life;
     if (life?.nextMs === undefined) return;
     const ms = scheduler.chance(0.05) ? 20_000 : scheduler.chance(0.05) ? minuteMs : life.nextMs;
     scheduler.note(`${life.name}: ${Math.round(ms)} ms pass`);
+    await this.drains.pass(ms / this.hosts.length);
     life.advance(ms);
   }
 
@@ -304,10 +314,12 @@ export class World {
     this.bucket.countDown(true);
     await this.#drained();
     await this.putBack.atEnd(() => this.#second());
+    await this.drains.atEnd(() => this.#second());
     await this.#unchanging();
     this.checks.copies();
     this.checks.streams();
     for (const ms of [minuteMs, 1_000, minuteMs, 1_000, 1_000]) {
+      await this.drains.pass(10 * ms);
       for (const host of this.hosts) {
         host.life!.advance(ms);
         if (ms === minuteMs) this.#reconcile(host);
@@ -315,6 +327,7 @@ export class World {
       await this.#drained();
     }
     if (this.commands.underWay > 0) this.violated("a client waits for ever");
+    if (this.drains.isPlayed) await this.checks.atEnd(); // before requests resume what a move has left paused
     if (this.bucket.isThere) await this.#resumed();
   }
 
