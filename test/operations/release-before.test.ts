@@ -60,11 +60,19 @@ async function agentMemory(capsule: TestCapsule): Promise<number> {
   return fileBytes / 1024 + ownKib + threads * kernelKibOfThread;
 }
 
+/** The least of fresh capsules: an agent keeps a thread of 36 KiB from its first job on, which a busy machine begins before this. */
+async function freshAgentMemory(client: Client): Promise<number> {
+  let leastKib = Number.POSITIVE_INFINITY;
+  for (let count = 0; count < 3; count++) {
+    await using fresh = await client.capsule();
+    leastKib = Math.min(leastKib, await agentMemory(fresh));
+  }
+  return leastKib;
+}
+
 /** Makes one capsule in each status, a template and two keys. */
 async function makeAll(client: Client) {
-  const fresh = await client.capsule();
-  const agentKib = await agentMemory(fresh);
-  await fresh.destroy();
+  const agentKib = await freshAgentMemory(client);
   const paused = await client.capsule({ timeout_sec: 3_600 });
   const inPaused = await leave(paused, "of-the-paused");
   await paused.pause();
@@ -185,7 +193,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await pauseAndResume(fromTemplate);
     assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template, and paused");
     await using anew = await client.capsule();
-    const grownKib = (await agentMemory(anew)) - made.agentKib;
+    const grownKib = (await freshAgentMemory(client)) - made.agentKib;
     const maxKib = agentGrowthMaxKib + gatewayCodeKib;
     assert.ok(grownKib <= maxKib, `the agent holds ${grownKib} KiB more than that of the release before`);
     assert.equal(await anew.sh("echo made anew"), "made anew");
