@@ -154,6 +154,7 @@ export class Acquiring {
     underWay.teamId = released.row.teamId;
     underWay.name = released.row.name;
     onBegin();
+    this.#requireName(released.row);
     using _admitted = await this.#files.admit(released).catch((error: unknown) => {
       this.counts.refused++;
       throw error;
@@ -178,6 +179,15 @@ export class Acquiring {
       throw new CapsuleError("unavailable", `cannot ${what}: what this host has done with it is being settled`);
     }
     return found.row.host === null ? decodeReleased(found.row) : undefined;
+  }
+
+  /** A capsule that has the name on this host was renamed in PostgreSQL, and the answer was lost: it is settled first. */
+  #requireName({ id, teamId, name }: Released["row"]): void {
+    const { store, onDoubt } = this.#options;
+    const other = name === null ? undefined : store.idNamed(teamId, name);
+    if (other === undefined || other === id) return;
+    onDoubt(other);
+    throw new CapsuleError("unavailable", `cannot ${what}: its name is that of a capsule which is being settled here`);
   }
 
   /** undefined: another host was faster, or it is gone. */
