@@ -109,6 +109,7 @@ export class SimulatedHost {
     this.#world.scheduler.note(`${life.name} dies`);
     this.#world.scheduler.drop(life);
     this.#world.onDeath(life);
+    this.machine.forgetWaiting();
     this.life = undefined;
     this.daemon = undefined;
   }

@@ -1,5 +1,5 @@
 /** A fake machine whose capsules have contents: the numbers of what was written in them, which go where their disks and memories go. */
-import type { Guest, SavedKind, SaveTurn } from "../../../src/host/host.ts";
+import type { Guest, GuestEnd, SavedKind, SaveTurn } from "../../../src/host/host.ts";
 import { CapsuleError } from "../../../src/wire/errors.ts";
 import { FakeHost } from "../../fakes/fake-host.ts";
 
@@ -18,6 +18,14 @@ export class SimulatedMachine extends FakeHost {
   override async save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
     await super.save(guest, purpose, turn);
     this.checkpoints.get(guest.id)!.writes = this.#of(guest.id);
+  }
+
+  /** A guest whose daemon has died ends for the next one alone. */
+  forgetWaiting(): void {
+    for (const guest of this.guests.values()) {
+      const { promise: ended, resolve: endWith } = Promise.withResolvers<GuestEnd>();
+      Object.assign(guest, { ended, endWith });
+    }
   }
 
   override async remove(id: string): Promise<void> {
