@@ -6,6 +6,9 @@ import { cannotMakeKeys, clientOf, ofOneHost, shown } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const skip = cannotMakeKeys;
+type Entry = Record<string, unknown>;
+/** Each host sends its audit entries once a second, and the list has them in the order of their arrival. */
+const isOrdered = ofOneHost("entries of several hosts are listed as they have arrived") === false;
 
 export const teams = section(import.meta, "teams", () => {
   test(
@@ -79,10 +82,13 @@ export const teams = section(import.meta, "teams", () => {
             ["capsule.create", "minimal", 201],
           ],
         );
-        const all = (await client.expect(200, "GET", "/v1/audit")).json.entries;
-        assert.deepEqual([all.at(-1).key_id, all.at(-1).action], ["operator", "key.create"]);
-        const theirs = (await otherTeam.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
-        assert.deepEqual([theirs.action, theirs.capsule_id, theirs.status], ["capsule.destroy", capsule.id, 404]);
+        const all: Entry[] = (await client.expect(200, "GET", "/v1/audit")).json.entries;
+        const first = isOrdered ? all.at(-1) : all.find(({ action }) => action === "key.create");
+        assert.deepEqual([first?.key_id, first?.action], ["operator", "key.create"]);
+        const query = isOrdered ? "?limit=1" : "";
+        const others: Entry[] = (await otherTeam.expect(200, "GET", `/v1/audit${query}`)).json.entries;
+        const theirs = others.find(({ action }) => action === "capsule.destroy");
+        assert.deepEqual([theirs?.capsule_id, theirs?.status], [capsule.id, 404]);
       });
       for (const each of [client, otherTeam]) each.close();
     },
