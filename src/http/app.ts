@@ -23,7 +23,7 @@ import { SignedUrls } from "./access/signed-urls.ts";
 import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { CapsuleBodies } from "./capsule-bodies.ts";
-import { allAccepted, endWhenAnswered } from "./closing-connections.ts";
+import { closeAccepted, endWhenAnswered } from "./closing-connections.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
@@ -212,7 +212,6 @@ function boundConnections(
   connections.attachTo(app.server);
   deferContinue(app.server);
   const endConnections = endWhenAnswered(app.server);
-  app.addHook("preClose", allAccepted);
   app.addHook("preClose", async () => endConnections(drainMs));
   closeSlowReaders(app.server, stallMs);
   handleOneByOne(app.server);
@@ -326,4 +325,5 @@ function registerRoutes(
     metrics,
     web,
   });
+  app.addHook("preClose", () => closeAccepted(app.server)); // last, behind what takes time
 }

@@ -7,12 +7,25 @@ import type { Socket } from "node:net";
 import { Server as TlsServer } from "node:tls";
 import { pendingResponse } from "./node-internals.ts";
 
+/** As many as the kernel keeps for a port: its `net.core.somaxconn`. */
+const acceptedMax = 4_096;
+
 /**
- * Resolves when the connections and requests that had reached this process have been taken: the kernel would reset them with the port, and
- * their clients could not tell whether they have run. The next turn but one of the event loop begins behind a poll of all sockets.
+ * Closes the port once the connections that the kernel has for it have been taken: it would reset them with the port, and their clients
+ * could not tell whether a request has run. A turn of the event loop takes one connection, so there are none behind two turns that took none.
  */
-export async function allAccepted(): Promise<void> {
-  for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => setImmediate(resolve));
+export async function closeAccepted(server: Server): Promise<void> {
+  let accepted = 0;
+  const count = () => {
+    accepted++;
+  };
+  server.on("connection", count);
+  for (let last = 0, quiet = 0; quiet < 2 && accepted < acceptedMax; last = accepted) {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    quiet = accepted === last ? quiet + 1 : 0;
+  }
+  server.off("connection", count);
+  server.close();
 }
 
 /** Call the returned function when the server begins to close, with the time after which no connection is waited for. */
