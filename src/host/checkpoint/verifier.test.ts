@@ -96,6 +96,24 @@ test("a capsule that is paused many times is hashed once, after the last pause",
   assert.equal(read(), 2);
 });
 
+test("a checkpoint that is to leave is hashed without the delay; after a failure it waits for the next attempt", async (t) => {
+  const { data, verifier, found } = setUp(t);
+  const folder = await paused(data);
+  writeFileSync(join(data, "hashing"), "in the way");
+  const hasten = async () => {
+    verifier.hashNow(folder);
+    t.mock.timers.tick(0);
+    await verifier.settled();
+  };
+  verifier.hashLater(folder);
+  for (let ask = 0; ask < 2; ask++) await hasten();
+  assert.equal(found.length, 1);
+  rmSync(join(data, "hashing"));
+  t.mock.timers.tick(retryDelayMs);
+  await verifier.settled();
+  assert.ok(await readHashes(folder));
+});
+
 test("a checkpoint that is forgotten before the delay is over is not hashed", async (t) => {
   const { data, verifier, read } = setUp(t);
   const folder = await paused(data);

@@ -31,6 +31,8 @@ export class Verifier {
   readonly #scratch: string;
   readonly #pause: Pause;
   readonly #delayed = new Map<string, NodeJS.Timeout>();
+  /** The folders among them that wait for the delay of a pause, and not for another attempt. */
+  readonly #rested = new Set<string>();
   /** For each folder with work; aborted when it is forgotten. */
   readonly #work = new Map<string, AbortController>();
   readonly #verified = new Set<string>();
@@ -67,11 +69,19 @@ export class Verifier {
   /** Queues, after the delay, the hashes of a pause's large files. Called again meanwhile, the delay begins anew. */
   hashLater(folder: string, delayMs = hashDelayMs): void {
     clearTimeout(this.#delayed.get(folder));
+    if (delayMs === hashDelayMs) this.#rested.add(folder);
+    else this.#rested.delete(folder);
     const timer = setTimeout(() => {
       this.#delayed.delete(folder);
+      this.#rested.delete(folder);
       this.#hash(folder);
     }, delayMs).unref();
     this.#delayed.set(folder, timer);
+  }
+
+  /** Queues them at once where they wait for the delay of a pause: the capsule is on its way to another host. */
+  hashNow(folder: string): void {
+    if (this.#rested.has(folder)) this.hashLater(folder, 0);
   }
 
   /** Queues the hashes of those folders that have a checkpoint without them. Reads no file of the others. */
@@ -86,6 +96,7 @@ export class Verifier {
   forget(folder: string): void {
     clearTimeout(this.#delayed.get(folder));
     this.#delayed.delete(folder);
+    this.#rested.delete(folder);
     this.#damaged.delete(folder);
     this.#verified.delete(folder);
     this.#work.get(folder)?.abort();

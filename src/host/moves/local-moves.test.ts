@@ -69,7 +69,14 @@ test("a capsule without hashes, one that is being resumed, and one with another 
       return true;
     });
   await pauseOn(host, { isHashed: false });
+  const checkpoint = join(host.paths.capsule(movedId), "checkpoint");
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  host.verifier.hashLater(checkpoint);
   await refused("invalid_state", /has no hashes yet/);
+  t.mock.timers.tick(0);
+  await host.verifier.settled();
+  assert.ok(existsSync(join(checkpoint, "hashes")), "they do not wait for their delay");
+  t.mock.timers.reset();
   rmSync(host.paths.capsule(movedId), { recursive: true });
   await pauseOn(host);
   const folder = host.paths.capsule(movedId);

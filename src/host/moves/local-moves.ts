@@ -28,7 +28,7 @@ import type {
 import { layersOf } from "./moved-record.ts";
 
 export interface LocalMovesOptions extends MoveOptions {
-  verifier: Pick<Verifier, "requireSound" | "forget">;
+  verifier: Pick<Verifier, "requireSound" | "forget" | "hashNow">;
   space: Pick<DiskSpace, "forgetPause">;
   bases: Pick<Bases, "hold">;
 }
@@ -50,7 +50,10 @@ export class LocalMoves implements MovedFolders {
     const checkpoint = join(folder, checkpointName);
     verifier.requireSound(checkpoint);
     const hashes = await readHashes(checkpoint);
-    if (hashes === undefined) throw new CapsuleError("invalid_state", `the checkpoint of ${what} has no hashes yet`);
+    if (hashes === undefined) {
+      verifier.hashNow(checkpoint);
+      throw new CapsuleError("invalid_state", `the checkpoint of ${what} has no hashes yet`);
+    }
     const isResumed = existsSync(join(folder, vmName)) || existsSync(join(checkpoint, fileNames.disk));
     if (isResumed) throw new CapsuleError("invalid_state", `${what} is being resumed`);
     const { manifest, record } = await readFolder(folder, this.#options).catch((error: unknown) => {
