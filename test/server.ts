@@ -72,6 +72,8 @@ export class Server implements AsyncDisposable {
   readonly log: ServerLog;
   readonly #folder: string;
   readonly #env: Record<string, string>;
+  /** The one of its last start, or of its first. */
+  #program: string;
   #process: ChildProcess | undefined;
   #progress: Interface | undefined;
 
@@ -84,7 +86,7 @@ export class Server implements AsyncDisposable {
     const store = resolve(images, "..");
     const folder = await mkdtemp(join(parent, "capsule-test-"));
     watchEnding();
-    const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env }, errors);
+    const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env }, errors, program);
     if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
     else await rename(from, server.dataDir);
     if (from === undefined) await symlink(resolve(images), join(server.dataDir, "images"));
@@ -105,8 +107,9 @@ export class Server implements AsyncDisposable {
     return server;
   }
 
-  private constructor(folder: string, env: Record<string, string>, errors: readonly RegExp[]) {
+  private constructor(folder: string, env: Record<string, string>, errors: readonly RegExp[], program: string) {
     running.add(this);
+    this.#program = program;
     this.#folder = folder;
     this.log = new ServerLog(join(folder, "server.log"), errors);
     this.dataDir = join(folder, "data");
@@ -135,6 +138,7 @@ export class Server implements AsyncDisposable {
 
   /** Starts the server again after `kill`; `env` and the program `main` are for this start only. */
   async start(env: Record<string, string> = {}, main = ownProgram): Promise<void> {
+    this.#program = main;
     const log = openSync(this.log.file, "a");
     const [program, ...args] = main === ownProgram ? [join(repository, "capsule")] : [process.execPath, main];
     const child = spawn(program!, [...args, "serve"], {
@@ -187,9 +191,9 @@ export class Server implements AsyncDisposable {
     await gone;
   }
 
-  /** Runs an operator's command on this data folder; resolves with its output. */
+  /** Runs an operator's command of the server's version on this data folder; resolves with its output. */
   async operate(...args: string[]): Promise<string> {
-    const running = promisify(execFile)(process.execPath, [ownProgram, ...args], {
+    const running = promisify(execFile)(process.execPath, [this.#program, ...args], {
       env: { ...process.env, ...this.#env },
       timeout: stopDeadlineMs,
     });

@@ -2,11 +2,12 @@
  * Builds the release before this one from the repository's history: its sources, agent and image, by its own scripts. The
  * result is kept beside the built images, in a folder named by the commit.
  */
-import { type ExecFileOptions, execFile, spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { hasCommit, unpackCommit, within } from "../past-sources.ts";
 
 /** The last commit of the release before. Its data folders must open in this version. */
 export const releaseBefore = "440b70388501a4e3e7bbfbdad0290dfa41e6ea09";
@@ -20,12 +21,12 @@ export interface Release {
 const run = promisify(execFile);
 const repository = resolve(import.meta.dirname, "../..");
 const store = resolve(process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images"), "..");
-const bufferBytes = 64 << 20;
 
 /** Why it cannot be built here; undefined when it can. */
 export function missingHistory(): string | undefined {
-  const { status } = spawnSync("git", ["-C", repository, "cat-file", "-e", `${releaseBefore}^{commit}`]);
-  return status === 0 ? undefined : `the history here does not reach back to the release before, ${releaseBefore}`;
+  return hasCommit(releaseBefore)
+    ? undefined
+    : `the history here does not reach back to the release before, ${releaseBefore}`;
 }
 
 export async function buildReleaseBefore(): Promise<Release> {
@@ -35,26 +36,11 @@ export async function buildReleaseBefore(): Promise<Release> {
     await mkdir(releases, { recursive: true });
     for (const name of await readdir(releases)) await rm(join(releases, name), { recursive: true });
     const half = await mkdtemp(join(releases, ".new-"));
-    await unpack(half);
-    await installPackages(half);
+    await unpackCommit(releaseBefore, half);
     await buildImage(half, await buildAgent(half));
     await rename(half, folder);
   }
   return { program: join(folder, "src/main.ts"), images: join(folder, ".capsule/images") };
-}
-
-async function unpack(folder: string): Promise<void> {
-  const archive = join(folder, "sources.tar");
-  await run("git", ["-C", repository, "archive", "--output", archive, releaseBefore]);
-  await run("tar", ["-xf", archive, "-C", folder]);
-  await rm(archive);
-}
-
-/** Links this version's packages if the lockfiles are equal, else installs those of the release. */
-async function installPackages(folder: string): Promise<void> {
-  const [now, then] = await Promise.all([repository, folder].map((each) => readFile(join(each, "package-lock.json"))));
-  if (now!.equals(then!)) await symlink(join(repository, "node_modules"), join(folder, "node_modules"));
-  else await run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], within(folder));
 }
 
 /** Resolves with the agent's path. This version's agent is used if it has the same sources, by the stamp of `./dev`. */
@@ -93,9 +79,4 @@ export async function upgradeImages(dataDir: string, { images: before }: Release
 /** Copies a folder by hard links, or as files when it is on another file system. */
 async function linkTree(from: string, to: string): Promise<void> {
   await run("cp", ["-al", from, to]).catch(() => run("cp", ["-a", "--sparse=always", from, to]));
-}
-
-function within(folder: string): ExecFileOptions & { encoding: "utf8" } {
-  const { CAPSULE_DATA: _, ...env } = process.env;
-  return { cwd: folder, env, maxBuffer: bufferBytes, encoding: "utf8" };
 }
