@@ -21,12 +21,12 @@ export interface Missing {
   first: { id: string; why: string | null }[];
   /** Templates of the bucket whose files the folder lacks. */
   templates: { team: string; name: string }[];
-  /** Capsules of the folder that are to run again here. */
-  moving: number;
+  /** Capsules that are on their way into the folder, or are to run again here. */
+  coming: number;
 }
 
 /** Capsules and templates that the folder of the last host lacks yet. */
-export async function missingIn(sql: Postgres, database: Database, most: number): Promise<Missing> {
+export async function missingIn(sql: Postgres, name: string, database: Database, most: number): Promise<Missing> {
   const first = await sql.query<{ id: string; why: string | null; count: number }>(
     `SELECT id, CASE WHEN stays_in IS NULL THEN stays END AS why, COUNT(*) OVER () AS count FROM capsules WHERE host IS NULL ORDER BY id LIMIT $1`,
     [most],
@@ -39,11 +39,13 @@ export async function missingIn(sql: Postgres, database: Database, most: number)
     [new TemplateRows(database).all().map(({ storage }) => storage)],
     what,
   );
+  const [of] = await sql.query<{ held: number }>("SELECT COUNT(*) AS held FROM capsules WHERE host = $1", [name], what);
+  const own = new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy").length;
   return {
     capsules: first[0]?.count ?? 0,
     first: first.map(({ id, why }) => ({ id, why })),
     templates,
-    moving: new HoldingRows(database).allMoving().length,
+    coming: Math.max(0, of!.held - own) + new HoldingRows(database).allMoving().length,
   };
 }
 

@@ -36,7 +36,7 @@ export async function isGathered({ sql, own, config }: LastHost, deadlineMs: num
   const database = openDatabase(databasePath(dataDir));
   try {
     for (;;) {
-      const missing = await missingIn(sql, database, namedMax);
+      const missing = await missingIn(sql, own.name, database, namedMax);
       if (isNothing(missing)) return true;
       const leftMs = until - performance.now();
       if (leftMs <= 0 || !isLocked(dataDir)) {
@@ -50,14 +50,14 @@ export async function isGathered({ sql, own, config }: LastHost, deadlineMs: num
   }
 }
 
-function isNothing({ capsules, templates, moving }: Missing): boolean {
-  return capsules === 0 && templates.length === 0 && moving === 0;
+function isNothing({ capsules, templates, coming }: Missing): boolean {
+  return capsules === 0 && templates.length === 0 && coming === 0;
 }
 
-function tellOf({ capsules, first, templates, moving }: Missing, name: string, hasServer: boolean): void {
+function tellOf({ capsules, first, templates, coming }: Missing, name: string, hasServer: boolean): void {
   const without = hasServer ? "" : "; its server, which would bring them here, does not run";
   console.error(
-    `capsule: host ${name} does not leave: ${capsules} capsules and ${templates.length} templates are in the bucket alone, and ${moving} capsules are to be resumed${without}`,
+    `capsule: host ${name} does not leave: ${capsules} capsules and ${templates.length} templates are in the bucket alone, and ${coming} capsules are on their way here${without}`,
   );
   for (const { id, why } of first) console.error(`${id} paused: ${why ?? "it is on its way"}`);
   if (capsules > first.length) console.error(`and ${capsules - first.length} more`);
@@ -69,7 +69,7 @@ function tellOf({ capsules, first, templates, moving }: Missing, name: string, h
 
 /** Throws where the folder is not as PostgreSQL has it. */
 export async function requireWhole(sql: Postgres, own: HostFile, dataDir: string, database: Database): Promise<void> {
-  if ((await isWhole(sql, own.name, database)) && isNothing(await missingIn(sql, database, 1))) return;
+  if ((await isWhole(sql, own.name, database)) && isNothing(await missingIn(sql, own.name, database, 1))) return;
   throw new Failure(
     `the data folder ${dataDir} does not hold what the cluster says of it`,
     "Start its server with CAPSULE_CLUSTER, wait a minute, and run the command again.",

@@ -108,6 +108,7 @@ test("init makes a cluster of what its folder has, once, and the folder then joi
   assert.equal(keys(["revoke", made[0]!.id]).stdout, `${made[0]!.id}\n`);
   const ended = await read.query("SELECT id FROM keys WHERE revoked_at IS NOT NULL", [], about);
   assert.equal(ended.length, 1);
+  await read.query("UPDATE hosts SET seen_at = now_ms() - 12000", [], about); // it was seen when it joined
   await read.close();
   const hosts = capsule(dataDir, ["admin", "hosts", "--json"], { CAPSULE_CLUSTER: path });
   assert.deepEqual(
