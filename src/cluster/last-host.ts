@@ -27,11 +27,16 @@ export interface Missing {
 
 /** Capsules and templates that the folder of the last host lacks yet. */
 export async function missingIn(sql: Postgres, name: string, database: Database, most: number): Promise<Missing> {
-  const first = await sql.query<{ id: string; why: string | null; count: number }>(
-    `SELECT id, CASE WHEN stays_in IS NULL THEN stays END AS why, COUNT(*) OVER () AS count FROM capsules WHERE host IS NULL ORDER BY id LIMIT $1`,
-    [most],
+  // One statement: a capsule that is brought here at this moment is in one of the two counts.
+  const [found] = await sql.query<{ released: number; held: number; first: Missing["first"] }>(
+    `SELECT (SELECT COUNT(*) FROM capsules WHERE host IS NULL) AS released, (SELECT COUNT(*) FROM capsules WHERE host = $1) AS held,
+       (SELECT COALESCE(jsonb_agg(f), '[]') FROM
+         (SELECT id, CASE WHEN stays_in IS NULL THEN stays END AS why FROM capsules WHERE host IS NULL ORDER BY id LIMIT $2) f) AS first`,
+    [name, most],
     what,
   );
+  const { released, held, first } = found!;
+  const own = new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy").length;
   const templates = await sql.query<{ team: string; name: string }>(
     `SELECT n.name AS team, t.name FROM templates t JOIN teams n ON n.id = t.team_id
        JOIN artifacts a ON a.kind = 'template' AND a.key = t.storage AND NOT a.is_pending
@@ -39,13 +44,9 @@ export async function missingIn(sql: Postgres, name: string, database: Database,
     [new TemplateRows(database).all().map(({ storage }) => storage)],
     what,
   );
-  const [of] = await sql.query<{ held: number }>("SELECT COUNT(*) AS held FROM capsules WHERE host = $1", [name], what);
-  const own = new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy").length;
   return {
-    capsules: first[0]?.count ?? 0,
-    first: first.map(({ id, why }) => ({ id, why })),
-    templates,
-    coming: Math.max(0, of!.held - own) + new HoldingRows(database).allMoving().length,
+    ...{ capsules: released, first, templates },
+    coming: Math.max(0, held - own) + new HoldingRows(database).allMoving().length,
   };
 }
 
