@@ -51,7 +51,9 @@ export class World implements AsyncDisposable {
   }
 
   capsule(words: string[], more: Record<string, string> = {}, dataDir = this.dataDir) {
-    const env = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, CAPSULE_CLUSTER: this.path, ...more };
+    // The port that a start takes by default is tried by other files at the same time.
+    const own = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, CAPSULE_PORT: "0" };
+    const env = { ...own, CAPSULE_CLUSTER: this.path, ...more };
     return spawnSync(program, words, { encoding: "utf8", env });
   }
 

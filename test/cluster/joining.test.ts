@@ -33,7 +33,7 @@ function folder(): string {
 }
 
 function capsule(dataDir: string, words: string[], more: Record<string, string> = {}, input = "") {
-  const environment = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, ...more };
+  const environment = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, CAPSULE_PORT: "0", ...more };
   return spawnSync(program, words, { encoding: "utf8", env: environment, input });
 }
 
