@@ -413,6 +413,42 @@ test("a row that is told of has the mark of a move as its release has it", { ski
   }
 });
 
+/** By the backup `cl-first` is "web"; in the forgotten time it became "api", and then `cl-second` "web". */
+for (const firstTold of ["cl-first", "cl-second"])
+  test(`names that have gone from one capsule to another are kept, with ${firstTold} told first`, {
+    skip,
+  }, async () => {
+    await using database = await clusterDatabase(server);
+    const { sql } = database;
+    const name = (id: string, of: string) => ({ ...columnsOf(id, 1, { name: of }), id, host: "a" });
+    for (const [id, of] of Object.entries({ "cl-first": "web", "cl-second": null, "cl-odd": null, "cl-two": "two" }))
+      await sql.call("create_capsule", creating("a", capsuleRow(id, { name: of })), about);
+    await isPutBack(database);
+    const told = {
+      "cl-first": () => sql.call("assert_held", ["a", 1, JSON.stringify([name("cl-first", "api")])], about),
+      "cl-second": () => tell(database, "a", name("cl-second", "web"), name("cl-twice", "two"), name("cl-once", "two")),
+    };
+    const order = Object.entries(told).sort(([id]) => (id === firstTold ? -1 : 1));
+    for (const [, each] of order) await each();
+    // The word of a host that does not hold it, and a row of an earlier epoch.
+    await sql.call("assert_held", ["b", 1, JSON.stringify([name("cl-odd", "web")])], about);
+    await tell(database, "a", columnsOf("cl-odd", 0, { name: "web" }));
+    const [before] = await column(database, "SELECT MAX(version) AS value FROM teams");
+    await sql.query("UPDATE hosts SET asserted_timeline = database_place()", [], about);
+    assert.equal((await sql.call<{ was: string }>("confirm_place", [], about)).was, "confirmed");
+    assert.deepEqual(await column(database, "SELECT concat_ws(' ', id, name) AS value FROM capsules ORDER BY id"), [
+      "cl-first api",
+      "cl-odd",
+      "cl-once",
+      "cl-second web",
+      "cl-twice",
+      "cl-two two",
+    ]);
+    const shown = `SELECT COUNT(*) AS value FROM capsules WHERE id = 'cl-second' AND version > ${before}`;
+    assert.deepEqual(await column(database, shown), [firstTold === "cl-second" ? 1 : 0], "lists and events follow it");
+    assert.deepEqual(await column(database, "SELECT COUNT(*) AS value FROM told_names"), [0]);
+  });
+
 test("what a host has destroyed stays so, though the database knows nothing of it when it is told", {
   skip,
 }, async () => {

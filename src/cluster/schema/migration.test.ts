@@ -26,6 +26,7 @@ const released = [
   "0b45fb6f422af2b1e6a9aca0c8bae3b67d2402c98e366bcaa6054b4dec5a4ea4",
   "0eab057b39bbb3fbf2fb955d980187169c1be0b21f21c8ab952335196950e146",
   "1546ffc618d2cd9123faaab6bde601a868ce35bd1852f09fa11bd32d12d0e817",
+  "c89a6c1ce243c9268fcfe7bf1c70f47ed98226a3285ba0a65f1a8e67596c850a",
 ];
 
 test("a step that was released has the text that it had", () => {

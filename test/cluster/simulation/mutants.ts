@@ -111,7 +111,7 @@ const ofPutBacks: Mutant[] = [
     name: "an assert without what was released",
     seed: bucketSeeds + 187,
     functions: {
-      assert_released: [
+      enter_released: [
         ["jsonb_populate_recordset(NULL::capsules, p_rows)", "jsonb_populate_recordset(NULL::capsules, '[]')"],
       ],
     },
@@ -126,7 +126,7 @@ const ofPutBacks: Mutant[] = [
   {
     name: "what was acquired is told with the epoch before",
     seed: bucketSeeds + 67,
-    functions: { assert_held: [["ELSIF c.epoch < r.epoch THEN", "ELSIF false THEN"]] },
+    functions: { enter_held: [["ELSIF c.epoch < r.epoch THEN", "ELSIF false THEN"]] },
     ...{ faults: none, mix: "moves" },
   },
 ];

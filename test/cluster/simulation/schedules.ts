@@ -24,7 +24,7 @@ const patient = `DO $$ DECLARE f regprocedure; BEGIN
 
 const hashOf = (of: "red" | "blue") => hash("sha256", keys[of], "hex");
 const shown = ["capsules", "tombstones", "idempotency", "templates", "audit", "keys", "hosts", "teams"];
-const emptied = [...shown, "garbage", "assertions"];
+const emptied = [...shown, "garbage", "assertions", "told_names"];
 const empty = `UPDATE cluster SET catalog = 1, timeline = (SELECT timeline FROM simulated.place);
   UPDATE simulated.place SET ms = NULL;
   ${emptied.map((table) => `DELETE FROM ${table};`).join(" ")}
