@@ -210,6 +210,7 @@ export function peerPort(
   const forwarder = new Forwarder({
     places: new PeerPlaces(holders, store, (...of) => cluster.acquiring.coming(...of)),
     ...{ links, placements: cluster.placement, released: cluster.released, times },
+    onStopping: () => cluster.membership.servesNoLonger(),
     tickets: new SharedTickets(ticketKey(secret)),
     signInLinks: new SharedLinks(signInKey(secret)),
   });
@@ -225,9 +226,11 @@ export function peerPort(
     /** Call it when the HTTP server is built. Resolves with the port. */
     async open(port: number): Promise<number> {
       server = new PeerServer({ hostName, secret, handler: forwarder.peers, log });
-      return await server.listen({ port }).catch((error: NodeJS.ErrnoException) => {
+      const opened = await server.listen({ port }).catch((error: NodeJS.ErrnoException) => {
         throw new Error(`the peer port ${port} cannot be listened on (${error.code}): set another CAPSULE_PEER_PORT`);
       });
+      cluster.membership.serves();
+      return opened;
     },
     async close(): Promise<void> {
       links.close();

@@ -35,6 +35,8 @@ export interface Holders {
   comingRow?(team: string, key: string): Promise<ReleasedCapsule | undefined>;
   /** As `Places.left`. */
   left?(team: string, key: string, host: string): Promise<ReleasedCapsule | "elsewhere" | "nowhere">;
+  /** Whether the host is being stopped or started by its own word: it is up, and its peer port is closed. */
+  isAbsent(host: string): boolean;
   /** Names of the other hosts that can be asked. */
   peers(): string[];
   /** The address of a host's peer port; undefined: the host is unknown or has expired. `orExpired`: it may have. */

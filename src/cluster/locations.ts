@@ -11,7 +11,7 @@ import { rowSelection } from "./rows.ts";
 
 export interface LocationsOptions {
   sql: Postgres;
-  membership: Pick<Membership, "me" | "alive" | "hosts">;
+  membership: Pick<Membership, "me" | "alive" | "hosts" | "isAbsent">;
   store: Pick<CapsuleStore, "get" | "idNamed" | "leaving" | "onChange" | "wasDestroyed">;
   /** How long a request waits for a capsule that is leaving this host; default 2 s. */
   leavingMs?: number | undefined;
@@ -165,6 +165,10 @@ export class Locations implements Holders {
     const { membership } = this.#options;
     const others = membership.hosts().filter(({ name, isExpired }) => name !== membership.me.name && !isExpired);
     return others.map(({ name }) => name);
+  }
+
+  isAbsent(host: string): boolean {
+    return this.#options.membership.isAbsent(host);
   }
 
   peer(host: string, orExpired = false): { host: string; address: string; port: number } | undefined {

@@ -81,6 +81,8 @@ export class Membership {
   #beating: Promise<void> | undefined;
   #isStopped = false;
   #isPutBack = false;
+  /** The peer port is open. */
+  #isServing = false;
 
   constructor(options: MembershipOptions) {
     this.#options = options;
@@ -103,6 +105,25 @@ export class Membership {
   /** Resolves when no heartbeat is under way. */
   async settled(): Promise<void> {
     await this.#beating;
+  }
+
+  /** Its peer port is open from now on. Other hosts hear of it with the next heartbeat. */
+  serves(): void {
+    this.#isServing = true;
+  }
+
+  /** Its peer port is closed for the moment of a stop, and perhaps of a start. Resolves when PostgreSQL has heard of it, or has not in time. */
+  async servesNoLonger(): Promise<void> {
+    this.#isServing = false;
+    await this.#beating;
+    if (this.#isStopped) return;
+    this.#cancel();
+    await this.#beat();
+  }
+
+  /** A host that is up, whose peer port is closed by its own word. */
+  isAbsent(name: string): boolean {
+    return this.alive(name)?.load.serving === false;
   }
 
   get me(): Me {
@@ -163,13 +184,9 @@ export class Membership {
     const sentAt = clock.ticks();
     this.#options.onSend?.();
     try {
-      const {
-        catalog,
-        hosts,
-        place,
-        isOwnPlace,
-        isGathering = false,
-      } = await sql.beat<Answer>("heartbeat", [...[me.name, me.epoch, me.nonce, JSON.stringify(load())]]);
+      const told = JSON.stringify({ ...load(), serving: this.#isServing });
+      const answer = await sql.beat<Answer>("heartbeat", [me.name, me.epoch, me.nonce, told]);
+      const { catalog, hosts, place, isOwnPlace, isGathering = false } = answer;
       const isBack = this.isExpired || !this.#wasBack;
       if (this.#answeredAt !== undefined && isBack) log.info({ host: me.name }, "the cluster's database answers again");
       this.#see(hosts, isBack);

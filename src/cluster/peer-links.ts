@@ -23,7 +23,7 @@ const idleMax = 32;
 const keepAliveMs = 10_000;
 
 export interface PeerLinksOptions {
-  holders: Pick<Holders, "peer" | "peers">;
+  holders: Pick<Holders, "isAbsent" | "peer" | "peers">;
   hostName: string;
   secret: Uint8Array;
 }
@@ -60,6 +60,10 @@ export class PeerLinks implements Links {
 
   isUp(host: string): boolean {
     return this.#options.holders.peer(host) !== undefined;
+  }
+
+  isAbsent(host: string): boolean {
+    return this.#options.holders.isAbsent(host);
   }
 
   hosts(): string[] {

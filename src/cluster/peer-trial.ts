@@ -21,7 +21,7 @@ export async function tryPeers(
 ): Promise<PeerAnswer[]> {
   const places = new Map(peers.map(({ name, address, port }) => [name, { host: name, address, port }]));
   const links = new PeerLinks({
-    holders: { peer: (name) => places.get(name), peers: () => [...places.keys()] },
+    holders: { peer: (name) => places.get(name), peers: () => [...places.keys()], isAbsent: () => false },
     ...{ hostName, secret },
   });
   const answers: PeerAnswer[] = [];

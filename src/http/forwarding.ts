@@ -199,6 +199,8 @@ export interface Links {
    */
   take(host: string, team: string | undefined): Link;
   isUp(host: string): boolean;
+  /** Whether it is up, and says that its port is closed: it is being stopped or started. */
+  isAbsent(host: string): boolean;
   /** The other hosts that can be asked. */
   hosts(): string[];
   /** Whether the host answers a handshake now, although it counts as expired. */

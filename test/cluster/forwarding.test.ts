@@ -162,6 +162,26 @@ test("without the database a capsule that no host says to hold is 503, another t
   assert.equal(found, 404);
 });
 
+test("a request waits for a host that is stopped and started anew", { skip }, async () => {
+  await using database = await clusterDatabase(server, {});
+  await addTeams(database);
+  await using a = await hostOfCluster(database, "a");
+  await using b = await hostOfCluster(database, "b", { waits: { retryMs: 1 } });
+  await b.second();
+  const id = await created(a);
+  await a.app.close(); // which says so to the database
+  await a.kill();
+  const run = () => b.call("POST", `/v1/capsules/${id}/exec`, { cmd: "echo", args: ["there"] });
+  const refused = await run();
+  assert.deepEqual([refused.status, refused.json.error.details], [503, { host: "a" }]);
+  await b.second();
+  const asked = run();
+  await using _again = await hostOfCluster(database, "a", { database: a.database, machine: a.machine });
+  await b.second();
+  const { status, json } = await asked;
+  assert.deepEqual([status, json.stdout], [200, "there\n"]);
+});
+
 test("a host that only the database has not heard of is asked, and one that has ended is not", { skip }, async () => {
   await using cluster = await twoHosts();
   const { a, b } = cluster;

@@ -85,6 +85,35 @@ test("a host that does not move for 12 s has expired, and no other one while the
   assert.deepEqual(expired(), ["b", "c"]);
 });
 
+test("a host is absent from its first heartbeat until its port is open, and from its stop on until it has expired", {
+  skip,
+}, async () => {
+  await using database = await clusterDatabase(server);
+  await using a = await hostOf("a", database.url);
+  await using b = await hostOf("b", database.url);
+  const isAbsent = async () => {
+    await a.second();
+    return a.membership.isAbsent("b");
+  };
+  assert.deepEqual([await isAbsent(), a.membership.isAbsent("unknown")], [true, false]);
+  b.membership.serves();
+  await b.second();
+  assert.equal(await isAbsent(), false);
+  await b.membership.servesNoLonger(); // by a heartbeat of its own
+  assert.equal(await isAbsent(), true);
+  for (let passed = 0; passed < 11; passed++) assert.equal(await isAbsent(), true);
+  assert.equal(await isAbsent(), false);
+  assert.equal(a.membership.alive("b"), undefined);
+  await b.membership.stop();
+  const { beats } = b.seen;
+  await b.membership.servesNoLonger();
+  assert.equal(b.seen.beats, beats);
+  const load = '{"memory_mb":1}'; // of an earlier program
+  await database.sql.call("heartbeat", ["b", 1, "nonce-b", load], about);
+  assert.equal(await isAbsent(), false);
+  assert.notEqual(a.membership.alive("b"), undefined);
+});
+
 test("a daemon whose name another one has joined under is told so, and expires", { skip }, async () => {
   await using database = await clusterDatabase(server);
   await using a = await hostOf("a", database.url);

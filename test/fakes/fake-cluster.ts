@@ -4,7 +4,7 @@ import type { Holder, Holders } from "../../src/cluster/holders.ts";
 import { PeerLinks } from "../../src/cluster/peer-links.ts";
 import { PeerPlaces } from "../../src/cluster/peer-places.ts";
 import { type PeerHandler, PeerServer } from "../../src/cluster/peer-server.ts";
-import { Forwarder } from "../../src/http/forwarding/forwarder.ts";
+import { Forwarder, type ForwarderOptions } from "../../src/http/forwarding/forwarder.ts";
 import { SharedTickets } from "../../src/http/forwarding/shared-tickets.ts";
 
 type Rows = Pick<CapsuleStore, "get" | "idNamed">;
@@ -26,9 +26,15 @@ export class FakeCluster {
   /** Settled when the peer port of a host listens. */
   readonly opened = new Map<string, Promise<void>>();
   readonly expired = new Set<string>();
+  /** Hosts whose peer port is closed by their own word. */
+  readonly absent = new Set<string>();
   readonly warnings: string[] = [];
 
-  join(name: string, rows: () => Rows, { secret = this.secret }: { secret?: Uint8Array } = {}): FakeMember {
+  join(
+    name: string,
+    rows: () => Rows,
+    { secret = this.secret, ...options }: { secret?: Uint8Array } & Pick<ForwarderOptions, "onStopping" | "times"> = {},
+  ): FakeMember {
     const holders = new FakeHolders(this, name);
     const links = new PeerLinks({ holders, hostName: name, secret });
     const places = new PeerPlaces(holders, {
@@ -36,7 +42,7 @@ export class FakeCluster {
       idNamed: (...of) => rows().idNamed(...of),
       leaving: new Set(),
     });
-    const forwarder = new Forwarder({ places, links, tickets: new SharedTickets(this.secret) });
+    const forwarder = new Forwarder({ places, links, tickets: new SharedTickets(this.secret), ...options });
     this.rows.set(name, rows);
     let server: PeerServer | undefined;
     const listen = async () => {
@@ -107,6 +113,10 @@ export class FakeHolders implements Holders {
 
   peers(): string[] {
     return [...this.#cluster.ports.keys()].filter((host) => host !== this.#name && !this.#cluster.expired.has(host));
+  }
+
+  isAbsent(host: string): boolean {
+    return !this.#cluster.expired.has(host) && this.#cluster.absent.has(host);
   }
 
   peer(host: string) {

@@ -561,6 +561,54 @@ describe("a host that stops", () => {
   });
 });
 
+describe("a host that takes no connection", () => {
+  const hosts = async () => {
+    const own = new FakeCluster();
+    const onE = own.join("e", () => e.service.store);
+    const onF = own.join("f", () => f.service.store, { times: { retryMs: 1, absentMs: 60_000 } });
+    const e: Api = new Api({}, { forwarding: onE.forwarder });
+    const f: Api = new Api({}, { forwarding: onF.forwarder });
+    const port = await listening(f);
+    await Promise.all([e.app.ready(), onE.open(), onF.open()]);
+    const way = await TcpLink.to(own.ports.get("e") as number);
+    own.ports.set("e", way.port);
+    await way.refuse();
+    return {
+      ...{ own, onF, way, id: await e.capsule() },
+      ask: (path: string, asked?: Asked) => ask(port, path, asked),
+      async [Symbol.asyncDispose]() {
+        await Promise.all([e.app.close(), f.app.close()]);
+        await way[Symbol.asyncDispose]();
+      },
+    };
+  };
+
+  test("is tried for longer while it says that it is being stopped or started", async () => {
+    await using world = await hosts();
+    const { own, onF, way, id } = world;
+    const exec = () => world.ask(`/v1/capsules/${id}/exec`, { method: "POST", headers: json, body: '{"cmd":"echo"}' });
+    const refused = await exec();
+    assert.deepEqual([refused.status, JSON.parse(refused.body).error.details], [503, { host: "e" }]);
+    own.absent.add("e");
+    const asked = exec();
+    const before = onF.holders.addressesAsked;
+    await waitFor("some attempts were refused", () => onF.holders.addressesAsked > before + 3);
+    await way.open();
+    assert.equal((await asked).status, 200);
+  });
+
+  test("is not tried once it counts as expired", async () => {
+    await using world = await hosts();
+    const { own, onF, id } = world;
+    own.absent.add("e");
+    const asked = world.ask(`/v1/capsules/${id}`);
+    const before = onF.holders.addressesAsked;
+    await waitFor("an attempt was refused", () => onF.holders.addressesAsked > before + 1);
+    own.expired.add("e");
+    assert.equal((await asked).status, 503);
+  });
+});
+
 describe("a link that fails", () => {
   test("refused connections are tried again", async () => {
     const id = await a.capsule();

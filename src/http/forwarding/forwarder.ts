@@ -3,13 +3,11 @@
  * is tried again; one that may have been is given up, as a server's death gives up its own.
  */
 import type { IncomingMessage } from "node:http";
-import { setTimeout as wait } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
 import type {
   Exchange,
   Forwarding,
   ForwardingParts,
-  Link,
   Links,
   LinksOfAllHosts,
   PassOn,
@@ -22,29 +20,18 @@ import type {
 import type { ReleasedCapsule, ReleasedCapsules } from "../released.ts";
 import type { AcquireTimes } from "./acquire-questions.ts";
 import { Arrivals, type ArrivalTimes } from "./arrivals.ts";
-import { ForwardedRequest, type Outcome } from "./forwarded-request.ts";
+import { Attempts, type RetryTimes, unavailable } from "./attempts.ts";
 import { HolderQuestions } from "./holder-questions.ts";
 import { PeerRequests } from "./peer-requests.ts";
 import { PendingRequests } from "./pending-requests.ts";
 import { ReleasedRequests, type Taken } from "./released-requests.ts";
 
-/** An upgrade of a host's program takes about 1 s, in which its port refuses. */
-const retryMs = 5_000;
-const retryEveryMs = 100;
 /** Lookups of one request: what holds its capsule may change between a lookup and its answer. */
 const looksMax = 4;
 /** A lookup may be a statement, and its client may have no key. */
 const keylessLookupsMax = 64;
 
 type SettledPlace = Exclude<Place, { at: "released" | "coming" }>;
-
-interface Target {
-  host: string;
-  /** Its name, where the client may be told. */
-  named: string | undefined;
-  team: string | undefined;
-  untilMs: number;
-}
 
 export interface ForwarderOptions {
   places: Places;
@@ -55,7 +42,9 @@ export interface ForwarderOptions {
   signInLinks?: LinksOfAllHosts;
   /** undefined: each capsule has a holder. */
   released?: ReleasedCapsules | undefined;
-  times?: AcquireTimes & ArrivalTimes;
+  /** The server of this host begins to close. Its end waits for the promise. */
+  onStopping?: () => Promise<void>;
+  times?: AcquireTimes & ArrivalTimes & RetryTimes;
 }
 
 export class Forwarder implements Forwarding {
@@ -71,16 +60,14 @@ export class Forwarder implements Forwarding {
   readonly #links: Links;
   readonly #placements: Placements | undefined;
   readonly #pending: PendingRequests;
+  readonly #attempts: Attempts;
   readonly #released: ReleasedRequests | undefined;
-  readonly #closing = new AbortController();
-  #parts: ForwardingParts | undefined;
+  readonly #onStopping: () => Promise<void>;
   #keylessLookups = 0;
-  /** Attempts that have reached another host. */
-  #passedOn = 0;
   /** Requests by how their passing on has ended; `given_up`: another host may have carried it out. */
   readonly counts = { answered: 0, given_up: 0, unavailable: 0 };
 
-  constructor({ places, links, placements, tickets, signInLinks, released, times }: ForwarderOptions) {
+  constructor({ places, links, placements, tickets, signInLinks, released, onStopping, times }: ForwarderOptions) {
     this.tickets = tickets;
     this.signInLinks = signInLinks;
     this.#placements = placements;
@@ -89,13 +76,15 @@ export class Forwarder implements Forwarding {
     this.arrivals = new Arrivals(places, times);
     this.questions = new HolderQuestions(links);
     this.#links = links;
+    this.#onStopping = onStopping ?? (async () => {});
     const pending = new PendingRequests(links);
     this.#pending = pending;
+    this.#attempts = new Attempts(links, pending, times);
     this.#released = released === undefined ? undefined : new ReleasedRequests(released, { links, pending }, times);
   }
 
   get passedOn(): number {
-    return this.#passedOn;
+    return this.#attempts.passedOn;
   }
 
   /** Has a host acquire a capsule that no host holds, and resume it. Rejects with the refusal of the last one that was asked. */
@@ -105,12 +94,14 @@ export class Forwarder implements Forwarding {
   }
 
   attachTo(parts: ForwardingParts): void {
-    this.#parts = parts;
     this.peers.attachTo(parts);
+    this.#attempts.attachTo(parts);
+    let told: Promise<void> | undefined;
     parts.onClose(() => {
-      this.#closing.abort();
+      told = this.#onStopping();
       this.#pending.closeUpgraded();
     });
+    parts.untilClosed(async () => await told);
     parts.server.once("close", () => {
       this.#pending.close();
       this.#links.close();
@@ -160,8 +151,8 @@ export class Forwarder implements Forwarding {
 
   async #create(exchange: Exchange, host: string, isLast: boolean): Promise<boolean> {
     const { team } = exchange;
-    const untilMs = performance.now() + (isLast ? retryMs : 0);
-    const asked = this.#attempts(exchange, { host, named: host, team, untilMs });
+    const sinceMs = isLast ? performance.now() : undefined;
+    const asked = this.#attempts.of(exchange, { host, named: host, team, sinceMs });
     const outcome = await asked.catch((error: unknown) => {
       const message = `cannot create a capsule: host ${host} cannot be reached now`;
       throw new CapsuleError("unavailable", message, { cause: error, details: { host } });
@@ -175,7 +166,7 @@ export class Forwarder implements Forwarding {
   }
 
   async #passOn(exchange: Exchange, team: string | undefined, key: string): Promise<boolean> {
-    const untilMs = performance.now() + retryMs;
+    const sinceMs = performance.now();
     for (let misdirected = 0, looks = 1; ; looks++) {
       const found = await this.#find(team, key, exchange);
       const place = await this.#settled(found, exchange, { team, key });
@@ -194,7 +185,7 @@ export class Forwarder implements Forwarding {
         if (looks >= looksMax) throw unavailable(named);
         continue;
       }
-      const outcome = await this.#attempts(exchange, { host, named, team, untilMs }).catch((error: unknown) => {
+      const outcome = await this.#attempts.of(exchange, { host, named, team, sinceMs }).catch((error: unknown) => {
         this.#places.forget(team, key); // it may have been released there before
         throw error;
       });
@@ -267,37 +258,6 @@ export class Forwarder implements Forwarding {
       this.#keylessLookups--;
     }
   }
-
-  /** Throws "unavailable" when the host cannot be reached. */
-  async #attempts(exchange: Exchange, { host, named, team, untilMs }: Target): Promise<Exclude<Outcome, "unsent">> {
-    for (;;) {
-      using link = release(this.#links.take(host, team));
-      const outcome = await this.#attempt(exchange, host, link);
-      if (outcome !== "unsent") return outcome;
-      if (exchange.response.destroyed) return "lost";
-      if (performance.now() >= untilMs) throw unavailable(named);
-      await wait(retryEveryMs, undefined, { signal: this.#closing.signal }).catch(() => {
-        throw unavailable(named);
-      });
-    }
-  }
-
-  async #attempt(exchange: Exchange, host: string, { agent }: Link): Promise<Outcome> {
-    if (this.#parts === undefined) throw new Error("the server is not attached yet");
-    const attempt = new ForwardedRequest(exchange, { agent, chunkTurns: this.#parts.chunkTurns });
-    const end = this.#pending.add(host, attempt, exchange);
-    try {
-      const outcome = await attempt.outcome();
-      if (outcome !== "unsent") this.#passedOn++;
-      return outcome;
-    } finally {
-      end();
-    }
-  }
-}
-
-function release(link: Link): Link & Disposable {
-  return { ...link, [Symbol.dispose]: () => link.release() };
 }
 
 /** A request that changes nothing may be repeated; any other one ends as that of a server that has died. */
@@ -305,14 +265,4 @@ function giveUp({ request, response }: Exchange, host: string | undefined): void
   const isSafe = request.method === "GET" || request.method === "HEAD";
   if (isSafe && !response.destroyed && !response.headersSent) throw unavailable(host);
   response.destroy();
-}
-
-export function unavailable(host?: string, cause?: unknown): CapsuleError {
-  return new CapsuleError(
-    "unavailable",
-    host === undefined
-      ? "it cannot be told now which host holds the capsule"
-      : `host ${host}, which holds the capsule, cannot be reached now`,
-    { ...(host === undefined ? {} : { details: { host } }), ...(cause === undefined ? {} : { cause }) },
-  );
 }

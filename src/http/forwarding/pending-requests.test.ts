@@ -7,6 +7,7 @@ import { PendingRequests } from "./pending-requests.ts";
 class World {
   now = 0;
   isUp = true;
+  isAbsent = false;
   isReached = true;
   probes = 0;
   readonly given: string[] = [];
@@ -17,7 +18,8 @@ class World {
       this.probes++;
       return this.isReached;
     };
-    this.pending = new PendingRequests({ isUp: () => this.isUp, probe }, () => this.now);
+    const links = { isUp: () => this.isUp, isAbsent: () => this.isAbsent, probe };
+    this.pending = new PendingRequests(links, () => this.now);
   }
 
   add(name: string): () => void {
@@ -61,6 +63,20 @@ test("a host that is up and takes no connection for 12 s has lost the requests f
   assert.deepEqual(world.given, []);
   await world.pass(1);
   assert.deepEqual(world.given, ["lost"]);
+});
+
+test("a host that stops takes no connection, and answers what it has taken as long as it is up", async () => {
+  using world = new World();
+  world.add("long");
+  await world.pass(10);
+  world.isAbsent = true;
+  world.isReached = false;
+  await world.pass(60);
+  assert.deepEqual(world.given, []);
+  world.isUp = false;
+  world.isAbsent = false;
+  await world.pass(1);
+  assert.deepEqual(world.given, ["long"]);
 });
 
 test("a connection that is made in time begins the 12 s anew", async () => {

@@ -1,7 +1,7 @@
 /**
  * The requests that other hosts have not answered whole yet. A command may run for hours without a byte, so no time ends them; the end of
  * their host does: one that counts as expired and takes no new connection either, or one that is up and has taken none for 12 s, since
- * the network loses what is sent one way or the other (docs/adr/0129).
+ * the network loses what is sent one way or the other (docs/adr/0129). A host that stops takes none, and answers within its drain time.
  */
 import type { Exchange, Links } from "../forwarding.ts";
 
@@ -24,7 +24,7 @@ interface Pending {
 }
 
 export class PendingRequests {
-  readonly #links: Pick<Links, "isUp" | "probe">;
+  readonly #links: Pick<Links, "isAbsent" | "isUp" | "probe">;
   readonly #now: () => number;
   readonly #byHost = new Map<string, Map<Attempt, Pending>>();
   /** Hosts whose probe is under way. */
@@ -36,7 +36,7 @@ export class PendingRequests {
   #timer: NodeJS.Timeout | undefined;
 
   /** `now`: monotonic milliseconds. */
-  constructor(links: Pick<Links, "isUp" | "probe">, now = () => performance.now()) {
+  constructor(links: Pick<Links, "isAbsent" | "isUp" | "probe">, now = () => performance.now()) {
     this.#links = links;
     this.#now = now;
   }
@@ -94,7 +94,7 @@ export class PendingRequests {
     const unreachedSinceMs = this.#unreachedMs.get(host) ?? beganMs;
     this.#unreachedMs.set(host, unreachedSinceMs);
     const isUp = this.#links.isUp(host);
-    if (isUp && this.#now() - unreachedSinceMs < unreachedMs) return;
+    if (isUp && (this.#links.isAbsent(host) || this.#now() - unreachedSinceMs < unreachedMs)) return;
     for (const [attempt, { sinceMs }] of concerned) if (!isUp || sinceMs <= unreachedSinceMs) attempt.giveUp();
   }
 

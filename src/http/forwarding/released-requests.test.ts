@@ -26,7 +26,7 @@ async function silentHost() {
     host.probes++;
     return host.isReached;
   };
-  const links = { take, isUp: () => host.isUp, probe };
+  const links = { take, isUp: () => host.isUp, isAbsent: () => false, probe };
   const pending = new PendingRequests(links, () => host.now);
   const requests = new ReleasedRequests(
     { hostsFor: () => ["b"], acquire: async () => false },
