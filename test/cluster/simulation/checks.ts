@@ -211,16 +211,18 @@ export class Checks {
     }
   }
 
-  /** The limit counts capsules that exist, but for those that were resumed without the database. */
+  /** No decision exceeds the limit; a capsule that was resumed without the database takes room, and was not decided. */
   #quotas(): void {
     const { hosts, model } = this.#world;
     const live = hosts
       .flatMap((host) => this.rows(host))
-      .filter(({ id }) => this.now.capsules.has(id) && !model.unadmitted.has(id))
+      .filter(({ id }) => this.now.capsules.has(id))
       .filter(isLive);
-    const used = live.reduce((sum, { vcpus }) => sum + vcpus, 0);
-    this.hasRoom = used < limits.runningVcpus;
-    if (used > limits.runningVcpus) violated(`I12: ${live.map(({ id }) => id).join()} run with ${used} vCPUs`);
+    const admitted = live.filter(({ id }) => !model.unadmitted.has(id));
+    this.hasRoom = vcpusOf(live) < limits.runningVcpus;
+    const decided = vcpusOf(admitted);
+    if (decided > limits.runningVcpus)
+      violated(`I12: ${admitted.map(({ id }) => id).join()} run with ${decided} vCPUs`);
   }
 
   /** All hosts are up, everything is reached, and a minute has passed: what each of them has agrees. */
@@ -337,4 +339,8 @@ export class Checks {
 
 function isLive({ status, intent }: OwnRow): boolean {
   return ["starting", "running"].includes(status) || ["resume", "start"].includes(intent ?? "");
+}
+
+function vcpusOf(rows: readonly OwnRow[]): number {
+  return rows.reduce((sum, { vcpus }) => sum + vcpus, 0);
 }
