@@ -199,7 +199,7 @@ function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<Ser
   return {
     limits: config.limits,
     version,
-    trustProxy: config.trustProxy,
+    proxies: config.trustProxy,
     corsOrigins: config.corsOrigins,
     portDomain: config.portDomain,
     port: config.port,

@@ -4,6 +4,7 @@ import { resolve } from "node:path";
 import { hostMemoryMb } from "./limits.ts";
 import { parseGrants, parseRanges } from "./network/grants.ts";
 import { defaultPortHost, parsePortDomain } from "./network/port-domain.ts";
+import { parseProxies } from "./network/proxies.ts";
 import {
   bearerToken,
   cpuModel,
@@ -43,8 +44,8 @@ export const settings = {
   trustProxy: row(
     "CAPSULE_TRUST_PROXY",
     "no",
-    oneOf("no", "loopback"),
-    "loopback: believe X-Forwarded-For of a proxy on this machine",
+    parseProxies,
+    "proxies whose X-Forwarded-For is believed, by comma: loopback, addresses, networks",
   ),
   corsOrigins: row(
     "CAPSULE_CORS_ORIGINS",

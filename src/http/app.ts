@@ -6,6 +6,7 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest, LogController } from "fastify";
 import type { Logger } from "pino";
 import type { PortDomain } from "../network/port-domain.ts";
+import { noProxies, type Proxies } from "../network/proxies.ts";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { AnswerTurns } from "./access/answer-turns.ts";
@@ -67,8 +68,8 @@ export interface ServerOptions {
   /** undefined: no metrics. */
   metrics?: ServedMetrics | undefined;
   tracing?: TracingService | undefined;
-  /** The proxies whose X-Forwarded-For is trusted. */
-  trustProxy?: "no" | "loopback";
+  /** The proxies whose X-Forwarded-For is trusted. Default: none. */
+  proxies?: Proxies;
   /** Origins whose pages may use the API. Default: none but the server's own. */
   corsOrigins?: readonly string[];
   /** Below which ports have their URLs. Default: localhost. */
@@ -153,7 +154,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
     genReqId: (raw) => forwarding?.callerOf(raw)?.requestId ?? newRequestId(),
-    trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
+    trustProxy: options.proxies?.trust ?? false,
     bodyLimit: limits.body_max_bytes,
     keepAliveTimeout: connections.keylessKeepAliveMs,
     return503OnClosing: false,
@@ -246,15 +247,11 @@ function portProxy(
   const { certificate, limits, logger, metrics } = options;
   const proxy = new PortProxy({
     ...{ ...parts, services, outside: outsideOf(options.portDomain), hasTls: certificate !== undefined },
-    ...{ hasProxy: hasProxy(options), reports: new PortReports(metrics?.service, logger), log: app.log },
+    ...{ proxies: options.proxies ?? noProxies, reports: new PortReports(metrics?.service, logger), log: app.log },
     publicWakesMax: limits.public_wakes_per_hour,
   });
   proxy.attachTo(app);
   return proxy;
-}
-
-function hasProxy({ trustProxy }: ServerOptions): boolean {
-  return trustProxy === "loopback";
 }
 
 function portDomainOf({ portDomain }: ServerOptions): string {
@@ -270,7 +267,7 @@ function connectionLimit(options: ServerOptions): ConnectionLimit {
   const { connections_max, connections_per_address_max, connections_per_sec } = options.limits;
   return new ConnectionLimit({
     ...{ openMax: connections_max, max: connections_per_address_max, perSec: connections_per_sec },
-    ...{ hasProxy: hasProxy(options), keepAliveMs: options.keepAliveMs ?? defaultKeepAliveMs },
+    ...{ proxies: options.proxies ?? noProxies, keepAliveMs: options.keepAliveMs ?? defaultKeepAliveMs },
   });
 }
 
@@ -315,7 +312,7 @@ function registerRoutes(
     answers: new AnswerBudget(limits.answers_max_bytes),
     gzipSlots: new TeamSemaphore(gzipStreamsMax),
     lists: new ListAnswers(access.authentication),
-    isLocal: localCallers({ hasProxy: hasProxy(options) }),
+    isLocal: localCallers(options.proxies ?? noProxies),
     sockets,
     bodies: new CapsuleBodies(app.server, {
       ...{ domain: portDomain, hasTls: certificate !== undefined, port: options.port ?? defaultPort },

@@ -3,6 +3,7 @@ import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../test/api.ts";
+import { parseProxies } from "../network/proxies.ts";
 
 class Counted {
   readonly seen: unknown[] = [];
@@ -47,8 +48,25 @@ describe("GET /metrics", () => {
     for (const name of ["via", "x-real-ip", "x-forwarded-host", "x-forwarded-proto"]) {
       assert.equal(await ask({ host: "localhost", [name]: "x" }), 403, name);
     }
-    const declared = new Api({}, { metrics: { service: new Counted(), to: "loopback" }, trustProxy: "loopback" });
+    const declared = new Api(
+      {},
+      { metrics: { service: new Counted(), to: "loopback" }, proxies: parseProxies("loopback") },
+    );
     assert.equal((await declared.app.inject({ url: "/metrics" })).statusCode, 403);
+  });
+
+  test("is served to this machine beside a declared proxy, and not to the proxy", async () => {
+    const metrics = { service: new Counted(), to: "loopback" } as const;
+    const ask = async (proxies: string, remoteAddress: string, headers: Record<string, string> = {}) => {
+      const api = new Api({}, { metrics, proxies: parseProxies(proxies) });
+      return (await api.app.inject({ url: "/metrics", remoteAddress, headers })).statusCode;
+    };
+    assert.equal(await ask("10.0.0.5", "127.0.0.1"), 200);
+    assert.equal(await ask("10.0.0.5", "10.0.0.5"), 403);
+    assert.equal(await ask("10.0.0.5", "10.0.0.5", { "x-forwarded-for": "127.0.0.1" }), 403);
+    assert.equal(await ask("127.0.0.2", "127.0.0.2"), 403);
+    assert.equal(await ask("127.0.0.2", "::ffff:127.0.0.2"), 403);
+    assert.equal(await ask("127.0.0.2", "127.0.0.1"), 200);
   });
 
   test("is not served to a proxy that speaks HTTP/1.0 and replaces Host, as nginx does by default", async (t) => {

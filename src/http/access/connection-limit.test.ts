@@ -14,6 +14,7 @@ import { type TestContext, test } from "node:test";
 import { connect as connectTls } from "node:tls";
 import { Api, keys } from "../../../test/api.ts";
 import { waitFor } from "../../../test/wait-for.ts";
+import { parseProxies } from "../../network/proxies.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { ServerOptions } from "../app.ts";
 import { type Certificate, readCertificate } from "../tls.ts";
@@ -101,14 +102,19 @@ test("with TLS it is refused before the handshake", async (t) => {
 });
 
 test("connections of a declared proxy on this machine are not bounded", async (t) => {
-  const open = await listen(t, { trustProxy: "loopback" });
+  const open = await listen(t, { proxies: parseProxies("loopback") });
   for (let i = 0; i < max + 2; i++) assert.equal(await isServed(await open("127.0.0.2")), true);
 });
 
 /** The idle times that the header tells and that the server keeps, after an answer. */
-async function idleTimes(open: (address: string) => Promise<Socket>, requests: string[], server: Server) {
+async function idleTimes(
+  open: (address: string) => Promise<Socket>,
+  requests: string[],
+  server: Server,
+  address = "127.0.0.1",
+) {
   const accepted = once(server, "connection") as Promise<[Socket]>;
-  const socket = await open("127.0.0.1");
+  const socket = await open(address);
   const [served] = await accepted;
   const told: (string | undefined)[] = [];
   for (const text of requests) {
@@ -129,8 +135,21 @@ test("an idle connection is kept for 65 s, and for 61 minutes once it has shown 
   assert.deepEqual(await idleTimes(open, [health], server), { told: ["3660"], keptMs: 3_661_000 });
 });
 
+test("of declared addresses alone connections are not bounded, and are kept for 61 minutes", async (t) => {
+  const options = { proxies: parseProxies("127.0.0.2,10.0.0.0/8") };
+  const [api, open] = await listening(t, options, { connections_per_address_max: max });
+  for (let i = 0; i < max + 2; i++) assert.equal(await isServed(await open("127.0.0.2")), true);
+  assert.deepEqual(await idleTimes(open, [request], api.app.server, "127.0.0.2"), {
+    told: ["3660"],
+    keptMs: 3_661_000,
+  });
+  assert.deepEqual(await idleTimes(open, [request], api.app.server), { told: ["65"], keptMs: 66_000 });
+  for (let i = 1; i < max; i++) assert.equal(await isServed(await open("127.0.0.1")), true);
+  assert.equal(await isServed(await open("127.0.0.1")), false);
+});
+
 test("all connections of a declared proxy are kept for 61 minutes", async (t) => {
-  const [api, open] = await listening(t, { trustProxy: "loopback" });
+  const [api, open] = await listening(t, { proxies: parseProxies("loopback") });
   assert.deepEqual(await idleTimes(open, [request], api.app.server), { told: ["3660"], keptMs: 3_661_000 });
 });
 

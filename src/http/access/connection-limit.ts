@@ -5,9 +5,9 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Proxies } from "../../network/proxies.ts";
 import { keepIdle, pendingResponse, tellKeepAlive, transportOf } from "../node-internals.ts";
 import { ConnectionCounts, type Counted } from "./connection-counts.ts";
-import { isLoopback } from "./local-caller.ts";
 
 export interface ConnectionLimitOptions {
   /** Bound of each IPv4 address, and each /64 network of IPv6. */
@@ -15,9 +15,9 @@ export interface ConnectionLimitOptions {
   perSec: number;
   /** Bound of all clients together. */
   openMax: number;
-  /** Connections from this machine carry those of many clients, and are not bounded. */
-  hasProxy: boolean;
-  /** Longest idle time of a connection that has shown a valid key, or that comes from the proxy. */
+  /** Their connections carry those of many clients, and are not bounded. */
+  proxies: Proxies;
+  /** Longest idle time of a connection that has shown a valid key, or that comes from a proxy. */
   keepAliveMs: number;
 }
 
@@ -73,7 +73,7 @@ export class ConnectionLimit {
   #opened(socket: Socket): void {
     const address = socket.remoteAddress;
     if (address === undefined) return;
-    const isProxy = this.#options.hasProxy && isLoopback(address);
+    const isProxy = this.#options.proxies.has(address);
     const isNearlyFull = this.#open >= nearlyFull * this.#options.openMax;
     const connection = new Connection(socket, address, isProxy);
     if (isProxy && isNearlyFull) this.#counts.makeRoom();
@@ -106,7 +106,7 @@ class Connection implements Counted {
   readonly address: string;
   /** The socket that requests come from; with TLS, the one below it until the handshake. */
   requests: Socket;
-  /** Whether it has shown a valid key, or is the proxy's. */
+  /** Whether it has shown a valid key, or is a proxy's. */
   isKnown: boolean;
   /** A WebSocket, which has bounds of its own. */
   isUpgraded = false;

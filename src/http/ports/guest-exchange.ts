@@ -1,9 +1,9 @@
 /** The request of a visit and its answer, over a connection into the capsule. */
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import type { Proxies } from "../../network/proxies.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { ChunkTurns } from "../access/chunk-turns.ts";
-import { isLoopback } from "../access/local-caller.ts";
 import type { Ending } from "../access/team-turns.ts";
 import { sendContinue } from "../expect-continue.ts";
 import { sendHead, writeInformation } from "../node-internals.ts";
@@ -29,7 +29,7 @@ export interface ExchangeOptions {
   chunkTurns: ChunkTurns;
   reports: PortReports;
   hasTls: boolean;
-  hasProxy: boolean;
+  proxies: Proxies;
   /** From then on only bytes that move are activity. */
   onUpgraded: () => void;
   /** Notes such activity. */
@@ -70,12 +70,12 @@ export class GuestExchange {
   }
 
   #send(): GuestRequest {
-    const { grant, hasTls, hasProxy } = this.#options;
+    const { grant, hasTls, proxies } = this.#options;
     const { request, response, upgrade, head, host, address, body, remote } = this.#visit;
     const { path, headers } = withoutCredentials(head, grant.hidesAuthorization);
     const forwarding = {
       ...{ remote, host, proto: hasTls ? ("https" as const) : ("http" as const) },
-      isAppended: hasProxy && isLoopback(remote),
+      isAppended: proxies.has(remote),
     };
     const hostHeader = grant.hostHeader?.replaceAll("{port}", String(address.port)) ?? null;
     const sent = new GuestRequest(this.#guest, {

@@ -5,6 +5,7 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
 import { bytesOf, GuestServer, ok, PortUrls, parsed } from "../../../test/port-urls.ts";
 import { waitFor, within } from "../../../test/wait-for.ts";
+import { parseProxies } from "../../network/proxies.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { answerHeadMs } from "./port-visit.ts";
 
@@ -54,6 +55,25 @@ describe("a request", () => {
         ...["Connection: close", "", ""],
       ].join("\r\n"),
     );
+  });
+
+  test("keeps the X-Forwarded-For of a trusted proxy alone", async (t) => {
+    for (const [proxies, expected] of [
+      ["127.0.0.1", "X-Forwarded-For: 1.1.1.1, 127.0.0.1"],
+      ["127.0.0.2", "X-Forwarded-For: 127.0.0.1"],
+    ] as const) {
+      const other = new Api({}, { proxies: parseProxies(proxies) });
+      const at = new PortUrls(other);
+      await at.listen();
+      t.after(() => at.close());
+      const of = await other.capsule();
+      const server = GuestServer.answering(other, of, 80, ok);
+      await at.exchange(bytesOf(host(80, of), "/", ["X-Forwarded-For: 1.1.1.1"], keys.red));
+      assert.equal(
+        server.heard[0]!.split("\r\n").find((line) => line.startsWith("X-Forwarded-For")),
+        expected,
+      );
+    }
   });
 
   test("has its body passed on as it was framed, with any method and its trailers", async () => {
@@ -343,8 +363,12 @@ describe("who may", () => {
     const apps = await location(set, "apps.example", ["X-Forwarded-Proto: http"]);
     assert.deepEqual(apps, ["Location: https://80-cl-x.apps.example:8443/a?b", secure]);
     const proto = ["X-Forwarded-Proto: https"];
-    const proxied = await location({ trustProxy: "loopback" }, "localhost", proto);
+    const proxied = await location({ proxies: parseProxies("loopback") }, "localhost", proto);
     assert.deepEqual(proxied, ["Location: https://80-cl-x.localhost/a?b", secure]);
+    const listed = await location({ proxies: parseProxies("127.0.0.1") }, "localhost", proto);
+    assert.deepEqual(listed, proxied);
+    const elsewhere = await location({ proxies: parseProxies("127.0.0.2") }, "localhost", proto);
+    assert.deepEqual(elsewhere[0], "Location: http://80-cl-x.localhost/a?b");
     assert.deepEqual(await location({}, "localhost", proto), [
       "Location: http://80-cl-x.localhost/a?b",
       "SameSite=Lax",

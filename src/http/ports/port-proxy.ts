@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { AgentParts } from "../../capsules/agent-parts.ts";
+import type { Proxies } from "../../network/proxies.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Authentication } from "../access/authentication.ts";
 import type { ChunkTurns } from "../access/chunk-turns.ts";
@@ -40,8 +41,8 @@ export interface PortProxyOptions {
   /** Scheme and port of the URLs, where a proxy in front decides them. */
   outside: { scheme: "http" | "https"; port: number | undefined } | undefined;
   hasTls: boolean;
-  /** Connections from this machine carry those of other clients. */
-  hasProxy: boolean;
+  /** Their connections carry those of other clients. */
+  proxies: Proxies;
   authentication: Authentication;
   connections: Pick<ConnectionLimit, "authenticated">;
   places: PortPlaces;
@@ -98,9 +99,9 @@ export class PortProxy {
       this.#keep(upgrade);
       noteExpectation(request, response);
     }
-    const { forwarding, hasProxy } = this.#options;
+    const { forwarding, proxies } = this.#options;
     const caller = forwarding?.callerOf(request);
-    const ip = caller?.address ?? clientAddress(request, hasProxy);
+    const ip = caller?.address ?? clientAddress(request, proxies);
     if (announcesBody(request) && upgrade === undefined)
       this.#options.refusedBodies.watch(request, response, networkOf(ip), 0);
     if (destination.kind === "nothing") {
@@ -215,12 +216,12 @@ export class PortProxy {
   }
 
   async #answer(visit: PortVisit, grant: Grant): Promise<void> {
-    const { places, hasTls, hasProxy, outside } = this.#options;
+    const { places, hasTls, proxies, outside } = this.#options;
     const { request, response, upgrade } = visit;
     visit.requireBody();
     const isLink = grant.queryToken !== undefined && request.method === "GET" && upgrade === undefined;
     if (isLink && visit.head.path.startsWith("/")) {
-      const isForwarded = hasProxy ? request.headers["x-forwarded-proto"] : undefined;
+      const isForwarded = proxies.has(visit.remote) ? request.headers["x-forwarded-proto"] : undefined;
       const scheme = hasTls || isForwarded === "https" ? "https" : "http";
       response.writeHead(303, redirectHeaders(visit, grant, { outside, scheme, now: this.#door.now() })).end();
       return;

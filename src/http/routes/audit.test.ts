@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
 import { waitFor } from "../../../test/wait-for.ts";
+import { parseProxies } from "../../network/proxies.ts";
 import { auditActions } from "../../wire/audit.ts";
 
 const api = new Api();
@@ -296,13 +298,33 @@ describe("the audit log", () => {
 
   test("has the client's address behind a trusted proxy, and the peer's otherwise", async () => {
     const headers = { "x-forwarded-for": "127.0.0.1, 203.0.113.7" };
-    for (const [trustProxy, address] of [
+    for (const [proxies, address] of [
       ["no", "127.0.0.1"],
       ["loopback", "203.0.113.7"],
+      ["127.0.0.2", "127.0.0.1"],
     ] as const) {
-      const behind = new Api({}, { trustProxy });
+      const behind = new Api({}, { proxies: parseProxies(proxies) });
       await behind.call("DELETE", "/v1/capsules/cl-nobody", { headers });
       assert.equal((await behind.call("GET", "/v1/audit")).json.entries[0].address, address);
+    }
+  });
+
+  test("has the client's address behind a proxy of a trusted address, and of no other one", async (t) => {
+    const behind = new Api({}, { proxies: parseProxies("127.0.0.2,203.0.113.0/24") });
+    const url = new URL(await behind.app.listen({ host: "127.0.0.1", port: 0 }));
+    t.after(() => behind.app.close());
+    for (const [localAddress, address] of [
+      ["127.0.0.2", "198.51.100.9"],
+      ["127.0.0.1", "127.0.0.1"],
+      ["127.0.0.3", "127.0.0.3"],
+    ] as const) {
+      const of = await behind.capsule();
+      const headers = { "x-api-key": keys.red, "x-forwarded-for": "10.0.0.1, 198.51.100.9, 203.0.113.7" };
+      const sent = request(new URL(`/v1/capsules/${of}`, url), { method: "DELETE", localAddress, headers });
+      const [answer] = (await once(sent.end(), "response")) as [IncomingMessage];
+      assert.equal(answer.resume().statusCode, 204);
+      const { entries } = (await behind.call("GET", `/v1/audit?capsule=${of}`)).json;
+      assert.deepEqual([entries[0].action, entries[0].address], ["capsule.destroy", address], localAddress);
     }
   });
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Api, keys, type Reply } from "../../../../test/api.ts";
+import { parseProxies } from "../../../network/proxies.ts";
 import { originOf } from "../../origin.ts";
 import { dispositionOf } from "./signed.ts";
 
@@ -214,7 +215,7 @@ describe("files/url", () => {
     assert.equal(originOf({ protocol: "https", host: "", socket }), "https://[::1]:8080");
     const proxied = { ...{ host: "inside:1" }, "x-forwarded-proto": "https", "x-forwarded-host": "outside.example" };
     assert.match((await mint({ path: "/f" }, { headers: proxied })).json.url, /^http:\/\/inside:1\//);
-    const behind = new Api({}, { trustProxy: "loopback" });
+    const behind = new Api({}, { proxies: parseProxies("loopback") });
     const capsule = await behind.capsule();
     const asked = { json: { path: "/f" }, headers: proxied };
     const { json } = await behind.call("POST", `/v1/capsules/${capsule}/files/url`, asked);
