@@ -2,6 +2,7 @@
 import { hostname } from "node:os";
 import { openBucket } from "./bucket/opening.ts";
 import type { SealedBucket } from "./bucket/sealed-bucket.ts";
+import { requireUsable } from "./bucket/trial.ts";
 import { type Clock, systemClock } from "./capsules/clock.ts";
 import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
 import { BucketUploads, type BucketUploadsOptions } from "./cluster/checkpoint-uploads.ts";
@@ -71,6 +72,8 @@ export interface Joined {
 }
 
 const dayMs = 86_400_000;
+/** A start goes on without a bucket that does not answer. */
+const firstTrial = { attempts: 1, attemptMs: 5_000 };
 
 /** Reads the cluster's file, and opens no connection yet. Throws an Error of one sentence. */
 export function openCluster(path: string) {
@@ -84,6 +87,7 @@ export function openCluster(path: string) {
 async function join(file: ClusterFile, config: Config, records: Records, log: Log): Promise<Joined> {
   const { dataDir, hostName, peerUrl } = config;
   const clock = systemClock;
+  if (file.bucket !== undefined) await requireUsable(await openBucket(file.bucket, firstTrial));
   const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
   const catalog = new CatalogRows(records.database);
   const joined = await joinCluster({

@@ -6,6 +6,18 @@ import { type SealedBucket, sha256Of } from "./sealed-bucket.ts";
 
 const trialBytes = 64 * 1024;
 
+/** Throws an Error of one sentence that says what to do where the bucket has refused to list objects, and none where it is away. */
+export async function requireUsable({ bucket }: Pick<SealedBucket, "bucket">): Promise<void> {
+  try {
+    await bucket.list("trials/").next();
+  } catch (error) {
+    if (!(error instanceof BucketError) || error.isPassing) return;
+    throw new Error(`${bucket.place} cannot be used, since listing objects failed: ${remedyOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
 /** Throws an Error of one sentence that says what to do. */
 export async function tryBucket(sealed: SealedBucket): Promise<void> {
   const { bucket } = sealed;

@@ -8,11 +8,13 @@ import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { openBucket } from "../../src/bucket/opening.ts";
 import { readClusterFile } from "../../src/cluster/cluster-file.ts";
+import { Postgres } from "../../src/cluster/postgres.ts";
 import { databasePath, openDatabase } from "../../src/db/database.ts";
 import { bucketFindings } from "../../src/operator/bucket-check.ts";
 import { waitFor } from "../wait-for.ts";
 import { type CephBucket, CephServer, lacksCeph } from "./ceph-server.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
+import { about, patient } from "./statements.ts";
 
 const program = resolve(import.meta.dirname, "../../capsule");
 
@@ -86,6 +88,15 @@ describe("a cluster's bucket", { skip: lacksCeph || lacksPostgres }, () => {
     const [warning] = await bucketFindings(made.path);
     assert.equal(warning?.word, "warning");
     assert.match(warning.text, /it has another secret/);
+    const sql = await Postgres.open({ url: (JSON.parse(text) as { postgres: string }).postgres, ...patient });
+    const hosts = () => sql.query("SELECT name, heartbeat, epoch FROM hosts", [], about);
+    const before = await hosts();
+    const start = { ...made.env, CAPSULE_CLUSTER: made.path, CAPSULE_PORT: "0" };
+    const refused = spawnSync(program, ["serve"], { encoding: "utf8", env: start });
+    assert.equal(refused.status, 1);
+    assert.match(refused.stderr, /cannot be used, since listing objects failed: it has another secret/);
+    assert.deepEqual(await hosts(), before, "it has not joined");
+    await sql.close();
     writeFileSync(made.path, JSON.stringify({ ...JSON.parse(text), bucket: undefined }));
     assert.deepEqual(await bucketFindings(made.path), []);
     assert.match(check().stdout, /fit together\n$/);

@@ -24,7 +24,7 @@ import { BucketError, DamagedObject } from "../../src/bucket/objects.ts";
 import { openBucket } from "../../src/bucket/opening.ts";
 import { type SealedBucket, sha256Of } from "../../src/bucket/sealed-bucket.ts";
 import { seal } from "../../src/bucket/sealing.ts";
-import { tryBucket } from "../../src/bucket/trial.ts";
+import { requireUsable, tryBucket } from "../../src/bucket/trial.ts";
 import { type UploadFile, upload } from "../../src/bucket/upload.ts";
 import { hashPieces } from "../../src/vmm/memory/piece-hashes.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
@@ -471,6 +471,22 @@ describe("a bucket", { skip: lacksCeph }, () => {
     for (const [more, rule, expected] of cases) {
       const said = await sentence(more, rule);
       assert.ok(said.startsWith(expected), said);
+    }
+    for (const [more, rule, expected] of [
+      [
+        { secretAccessKey: "other" },
+        undefined,
+        /the bucket .* cannot be used, since listing objects failed: it has another secret/,
+      ],
+      [{ url: `${bucket.url}x` }, undefined, /make a bucket of this name/],
+      [{}, () => refused("AccessDenied"), /let its key put, get, delete and list objects/],
+      [{}, () => ({ status: 500 }), undefined],
+      [{ url: "http://127.0.0.1:1/nothing" }, undefined, undefined],
+    ] as [Partial<BucketAccess>, BucketLink["rule"] | undefined, RegExp | undefined][]) {
+      link.rule = rule ?? (() => undefined);
+      const asked = requireUsable(await opened(bucket, more, { attempts: 1 }));
+      await (expected === undefined ? asked : assert.rejects(asked, expected));
+      link.rule = () => undefined;
     }
     for (const name of await namesIn(sealed)) await sealed.bucket.delete(name);
     await sentence({}, ({ method }) => (method === "GET" ? { status: 500 } : undefined));

@@ -22,8 +22,10 @@ import { Balancer, type Round, Traffic } from "./traffic.ts";
 
 /** An earlier commit with a lower schema of PostgreSQL's and of SQLite's, whose clusters this version takes over. */
 const commitBefore = "7426506ce9a91da6f0cac9d0957614000635949e";
-/** Other hosts wait so long for a host that is started anew. */
-const waitedMs = 5_000;
+/** Hosts of the version before wait so long for one that is started anew, and this version's for one that tells them. */
+const [waitedBeforeMs, waitedMs] = [5_000, 30_000];
+/** Within the drain time of 10 s, and longer than hosts of the version before waited. */
+const longSec = 8;
 const deadline = { timeout: 1_200_000 };
 
 const lacked = lacksPostgres || lacksCeph || (!hasCommit(commitBefore) && `the history back to ${commitBefore}`);
@@ -53,6 +55,16 @@ async function ticking(capsule: Capsule): Promise<Ticks> {
     await reading;
   };
   return { seen, states, end };
+}
+
+/** A command that a stop waits for. Resolves when it has begun. */
+async function longCommand(capsule: Capsule): Promise<{ done: Promise<{ stdout: string }> }> {
+  const mark = "/run/long";
+  await capsule.exec("rm", ["-f", mark]);
+  const done = capsule.exec("sh", ["-c", `echo begun; touch ${mark}; sleep ${longSec}; echo ended`]);
+  done.catch(() => {}); // a test that has failed waits no longer
+  await waitFor("the command to have begun", async () => (await capsule.exec("test", ["-e", mark])).exitCode === 0);
+  return { done };
 }
 
 /** The clients' requests, about capsules of both hosts. */
@@ -180,15 +192,25 @@ describe("hosts are upgraded one after the other", { skip }, () => {
 
     const traffic = new Traffic(roundsOf(client, ids, resting.id));
     const awayMs: number[] = [];
-    for (const host of [...hosts, ...hosts]) {
+    for (const host of hosts) {
       await traffic.goesOn();
       awayMs.push(await startAnew(host, traffic));
+    }
+    for (const [index, host] of hosts.entries()) {
+      await traffic.goesOn();
+      const command = await longCommand(client.capsule(ids[index]!));
+      awayMs.push(await startAnew(host, traffic));
+      assert.equal((await command.done).stdout, "begun\nended\n");
     }
     await traffic.goesOn();
     await traffic.end();
     t.diagnostic(JSON.stringify({ awayMs, ...balancer.counts, rounds: traffic.done }));
-    const late = awayMs.filter((ms) => ms >= waitedMs);
-    assert.deepEqual(late, [], `this machine is too busy: hosts wait ${waitedMs} ms for one that is started anew`);
+    const late = awayMs.filter((ms, index) => ms >= (index < hosts.length ? waitedBeforeMs : waitedMs));
+    assert.deepEqual(late, [], "this machine is too busy: hosts wait no longer for one that is started anew");
+    assert.ok(
+      awayMs.slice(hosts.length).every((ms) => ms > waitedBeforeMs),
+      "the drain waits for the command",
+    );
     assert.deepEqual(traffic.failures, []);
 
     assert.deepEqual(hosts.map(isOld), [false, false]);
