@@ -12,6 +12,8 @@ const head = `# Limits
 Every limit that a client can meet, by its name in \`GET /v1/limits\`, which has the numbers of your server. A request beyond one is
 refused with 429 \`quota_exceeded\`, 413 \`too_large\` or 400 \`invalid_request\`, and the message names the limit
 ([Errors](ERRORS.md)); where a row says that a request waits, or that a connection is closed, that happens instead.
+Several hosts that answer as one share the quotas of a team: capsules, starts, running CPUs and memory, templates. Each of them counts rates,
+connections, requests under way and bytes by itself.
 This page is written by \`node test/limits-page.ts\`.
 
 ## With a setting

@@ -37,6 +37,8 @@ function registerLimits(app: App, { services, limits, fixedLimits, sockets, inFl
       schema: {
         operationId: "getLimits",
         summary: "Get the limits and the team's usage",
+        description:
+          "In a cluster the quotas of a team are those of all hosts together. Rates, connections, requests under way and bytes are counted by each host.",
         response: { 200: LimitsAndUsage },
       },
     },
