@@ -88,10 +88,12 @@ export class Model {
   /** Held capsules whose last resume was decided without the database. */
   readonly unadmitted = new Set<string>();
 
-  /** Its guest has ended by itself, or with its machine. */
+  /** Its guest has ended by itself, or with its machine. An answer that is on its way may tell of the status before. */
   lost(id: string): void {
     const capsule = this.capsules.get(id);
-    if (capsule !== undefined) capsule.status = undefined;
+    if (capsule === undefined) return;
+    capsule.status = undefined;
+    capsule.begun += 1;
   }
 
   /** Changes of keys in the forgotten time are lost: each may be accepted or not. */
