@@ -9,6 +9,7 @@ import {
   fstatSync,
   fsyncSync,
   linkSync,
+  mkdirSync,
   openSync,
   readFileSync,
   rmSync,
@@ -101,11 +102,23 @@ export function newClusterFile(
   return { cluster, postgres, secret, valuesKey, bucket: bucket === undefined ? undefined : { ...bucket, sealing } };
 }
 
-/** The file must not exist yet. It is whole, and on disk when this returns. */
-export function writeClusterFile(path: string, { cluster, postgres, secret, valuesKey, bucket }: ClusterFile): void {
+/** Makes the folder of the file. Throws where no file can be written into it. */
+export function prepareClusterFile(path: string): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const { part, file } = openPart(path);
+  closeSync(file);
+  rmSync(part);
+}
+
+function openPart(path: string): { part: string; file: number } {
   const part = `${path}.new`;
   rmSync(part, { force: true }); // of a command that was ended
-  const file = openSync(part, "wx", 0o600);
+  return { part, file: openSync(part, "wx", 0o600) };
+}
+
+/** The file must not exist yet. It is whole, and on disk when this returns. */
+export function writeClusterFile(path: string, { cluster, postgres, secret, valuesKey, bucket }: ClusterFile): void {
+  const { part, file } = openPart(path);
   try {
     fchmodSync(file, 0o600);
     const keys = { secret: secret.toString("hex"), values_key: valuesKey.toString("hex") };

@@ -13,6 +13,7 @@ import {
   type ClusterFile,
   isCredential,
   newClusterFile,
+  prepareClusterFile,
   readClusterFile,
   requireSafeUrl,
   writeClusterFile,
@@ -23,9 +24,10 @@ import { type HostFile, newNonce, placeOf, readHostFile, writeHostFile } from ".
 import { Postgres } from "../cluster/postgres.ts";
 import { schemaOf } from "../cluster/schema/migration.ts";
 import { type Config, loadConfig } from "../config.ts";
+import type { CapsuleRow } from "../db/capsule-columns.ts";
 import { CapsuleRows } from "../db/capsule-rows.ts";
 import { CatalogRows } from "../db/catalog-rows.ts";
-import { databasePath, openDatabase } from "../db/database.ts";
+import { type Database, databasePath, openDatabase } from "../db/database.ts";
 import { HoldingRows } from "../db/holding-rows.ts";
 import { TemplateRows } from "../db/template-rows.ts";
 import { lockData } from "../host/disk/lock.ts";
@@ -75,6 +77,8 @@ async function init(config: Config, urls: Urls, path: string): Promise<void> {
   const valuesKey = Buffer.from(readFileSync(join(dataDir, secretKeyName), "latin1").trim(), "hex");
   if (kept !== undefined && !isOwn(kept, urls, valuesKey))
     throw new Failure(`${path} exists already`, "Use another --file, or remove it.");
+  if (kept === undefined) requireWritable(path);
+  console.error(takenBy(config, path));
   const file = kept ?? (await askedFile(urls, valuesKey));
   if (file.bucket !== undefined) await checkBucket(file.bucket);
   const sql = await Postgres.open({ url: file.postgres, ticks: () => performance.now() });
@@ -88,6 +92,40 @@ async function init(config: Config, urls: Urls, path: string): Promise<void> {
   } finally {
     await sql.close();
   }
+}
+
+/** Before a password is typed, which would be asked for again. */
+function requireWritable(path: string): void {
+  try {
+    prepareClusterFile(path);
+  } catch (error) {
+    throw new Failure(`the cluster's file cannot be written: ${messageOf(error)}`, "Name another one by --file.");
+  }
+}
+
+/** The folder follows from the environment, and may be another one than the service's. */
+function takenBy({ dataDir, hostName = hostname() }: Config, path: string): string {
+  const [capsules, teams] = countsOf(databasePath(dataDir));
+  return [
+    `capsule: host ${hostName}`,
+    `capsule: data folder ${dataDir}, with capsules: ${capsules}, teams: ${teams}`,
+    `capsule: cluster file ${path}`,
+  ].join("\n");
+}
+
+function countsOf(file: string): [capsules: number, teams: number] {
+  if (!existsSync(file)) return [0, 0];
+  const database = openDatabase(file);
+  try {
+    return [becoming(database).length, new CatalogRows(database).teams().length];
+  } finally {
+    database.close();
+  }
+}
+
+/** The capsules that become the cluster's. */
+function becoming(database: Database): CapsuleRow[] {
+  return new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy");
 }
 
 /** The keys to database and bucket stand on no command line and in no environment. */
@@ -119,10 +157,9 @@ async function foundIn(sql: Postgres, config: Config, { file, path, isNew }: Wri
     const catalog = new CatalogRows(database);
     const holding = new HoldingRows(database);
     const host = { cluster: file.cluster, name: config.hostName ?? hostname(), nonce: newNonce(), epoch: 1, limits };
-    const capsules = new CapsuleRows(database).all().filter(({ intent }) => intent !== "destroy");
     await foundCluster(sql, {
       ...{ host: { ...host, limits }, place: placeOf(dataDir), limits },
-      ...{ teams: catalog.teams(), capsules: capsules.sort((a, b) => a.createdAt - b.createdAt) },
+      ...{ teams: catalog.teams(), capsules: becoming(database).sort((a, b) => a.createdAt - b.createdAt) },
       keys: catalog.keys().map((key) => ({ ...key, isSession: key.isSession !== 0 })),
       templates: new TemplateRows(database).all(),
       epochOf: (id) => holding.epoch(id),

@@ -157,11 +157,11 @@ export const operatorCommands: Commands = {
     usage: "--postgres URL [--bucket URL] [--file FILE]",
     meaning: "make a cluster of several hosts, with what this data folder has",
     details:
-      "The server must be stopped; its VMs run on. The password of PostgreSQL, then the access key id and the secret access key of a bucket, are asked for, or are lines on standard input. The file has the cluster's secrets and is the same on every host. Prints its path. A command that was ended midway is finished by the same one.",
+      "The server must be stopped, and capsule.socket of systemd with it; its VMs run on. The data folder is that of CAPSULE_DATA, and the limits of this environment become the cluster's: an installed service has both in its unit and in /etc/capsule.env. The command names the host, the data folder with its numbers of capsules and teams, and the cluster file. The password of PostgreSQL, then the access key id and the secret access key of a bucket, are asked for, or are lines on standard input. The file has the cluster's secrets and is the same on every host. Prints its path. A command that was ended midway is finished by the same one.",
     options: {
       postgres: { value: "URL", meaning: "an empty database, without a password: postgres://user@host/database" },
       bucket: { value: "URL", meaning: "a bucket of S3: https://HOST/BUCKET[?region=NAME]" },
-      file: { value: "FILE", meaning: "file to write; default: cluster.json in the data folder" },
+      file: { value: "FILE", meaning: "file to write, with its folder; default: cluster.json in the data folder" },
     },
     words: [0, 0],
     examples: [

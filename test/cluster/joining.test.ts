@@ -1,10 +1,11 @@
 /** How data folders become hosts of a cluster, and which are refused: each in one sentence, and untouched. */
 
 import assert from "node:assert/strict";
-import { execFile, spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFile, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { hostname, tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { after, test } from "node:test";
 import { promisify } from "node:util";
 import { type ClusterFile, newClusterFile, readClusterFile, writeClusterFile } from "../../src/cluster/cluster-file.ts";
@@ -37,9 +38,9 @@ function capsule(dataDir: string, words: string[], more: Record<string, string> 
   return spawnSync(program, words, { encoding: "utf8", env: environment, input });
 }
 
-/** A cluster of a folder with a team and two capsules. */
-function founded(): { dataDir: string; path: string; file: ClusterFile; url: string } {
-  const [dataDir, url] = [folder(), server.newDatabase()];
+/** A data folder with a team and two capsules. */
+function filled(): string {
+  const dataDir = folder();
   const database = openDatabase(databasePath(dataDir));
   new TeamRows(database).ensure({ id: "team-blue", name: "blue", createdAt: 1 });
   const rows = new CapsuleRows(database);
@@ -47,6 +48,12 @@ function founded(): { dataDir: string; path: string; file: ClusterFile; url: str
     rows.insert(capsuleRow(id, { status: "paused", intent: null, name: `n-${id}` }));
   database.close();
   SecretKey.ofFolder(dataDir);
+  return dataDir;
+}
+
+/** A cluster of such a folder. */
+function founded(): { dataDir: string; path: string; file: ClusterFile; url: string } {
+  const [dataDir, url] = [filled(), server.newDatabase()];
   const { status, stdout, stderr } = capsule(dataDir, ["admin", "cluster", "init", "--postgres", url]);
   assert.equal(status, 0, stderr);
   return { dataDir, path: stdout.trim(), file: readClusterFile(stdout.trim()), url };
@@ -140,6 +147,47 @@ test("init takes the password of PostgreSQL from standard input, and from no com
   assert.equal(decodeURIComponent(new URL(postgres).password), "h@n%hunter /2");
   assert.doesNotMatch(made.stdout + made.stderr, /hunter/);
   assert.equal(init(url).status, 0, "a repeat asks for nothing");
+});
+
+/** Standard input stays open. */
+function asking(dataDir: string, url: string, path: string) {
+  const environment = { PATH: process.env.PATH ?? "", CAPSULE_DATA: dataDir, CAPSULE_HOST_NAME: "one" };
+  const words = ["admin", "cluster", "init", "--postgres", url, "--file", path];
+  const child = spawn(program, words, { env: environment, timeout: 120_000 });
+  const said = { stderr: "" };
+  child.stderr.setEncoding("utf8").on("data", (part: string) => {
+    said.stderr += part;
+  });
+  return { child, said, closed: once(child, "close") as Promise<[code: number | null]> };
+}
+
+test("init names host, data folder and file before it asks for anything, and makes the file's folder", {
+  skip,
+}, async () => {
+  const dataDir = filled();
+  const path = join(folder(), "etc", "capsule", "cluster.json");
+  const { child, said, closed } = asking(dataDir, server.newDatabase(), path);
+  const taken = [`host one`, `data folder ${dataDir}, with capsules: 2, teams: 1`, `cluster file ${path}`];
+  const lines = taken.map((line) => `capsule: ${line}\n`).join("");
+  await waitFor("all is named", () => said.stderr === lines || child.exitCode !== null);
+  assert.equal(said.stderr, lines);
+  assert.equal(statSync(dirname(path)).mode & 0o777, 0o700);
+  assert.deepEqual(readdirSync(dirname(path)), [], "the trial has left nothing");
+  child.stdin.end("\n");
+  assert.deepEqual(await closed, [0, null], said.stderr);
+  assert.deepEqual(readdirSync(dirname(path)), ["cluster.json"]);
+});
+
+test("init says that the file cannot be written before it asks for anything", { skip }, async () => {
+  const dataDir = filled();
+  for (const path of [join(databasePath(dataDir), "capsule", "cluster.json"), "/proc/cluster.json"]) {
+    const { said, closed } = asking(dataDir, server.newDatabase(), path);
+    assert.deepEqual(await closed, [1, null], said.stderr);
+    assert.match(
+      said.stderr,
+      /^capsule admin cluster init: the cluster's file cannot be written: [^\n]+\n[^\n]*Name another one by --file\.\n$/,
+    );
+  }
 });
 
 test("an init that was ended midway is finished by the same command", { skip }, async () => {
