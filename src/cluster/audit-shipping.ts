@@ -20,6 +20,20 @@ const what = { what: "read the audit log" };
 const fields = `seq AS id, at, team_id AS "teamId", key_id AS "keyId", key_name AS "keyName", address, action,
   capsule_id AS "capsuleId", subject, status, exit_code AS "exitCode"`;
 
+/** Newest first, those that the hosts have sent so far. Throws "unavailable". */
+export async function sentEntries(
+  sql: Postgres,
+  teamId: string,
+  { limit, before, capsuleId }: AuditQuery,
+): Promise<AuditRow[]> {
+  return await sql.query<AuditRow>(
+    `SELECT ${fields} FROM audit WHERE team_id = $1 AND seq < $2 AND ($3::text IS NULL OR capsule_id = $3)
+     ORDER BY seq DESC LIMIT $4`,
+    [teamId, before ?? Number.MAX_SAFE_INTEGER, capsuleId ?? null, limit],
+    what,
+  );
+}
+
 export class AuditShipping {
   readonly #options: AuditShippingOptions;
   /** The id of the last row that PostgreSQL has; undefined: not known yet. */
@@ -61,14 +75,9 @@ export class AuditShipping {
   }
 
   /** Newest first, of all hosts. Throws "unavailable". */
-  async list(teamId: string, { limit, before, capsuleId }: AuditQuery): Promise<AuditRow[]> {
+  async list(teamId: string, query: AuditQuery): Promise<AuditRow[]> {
     await this.ship();
-    return await this.#options.sql.query<AuditRow>(
-      `SELECT ${fields} FROM audit WHERE team_id = $1 AND seq < $2 AND ($3::text IS NULL OR capsule_id = $3)
-       ORDER BY seq DESC LIMIT $4`,
-      [teamId, before ?? Number.MAX_SAFE_INTEGER, capsuleId ?? null, limit],
-      what,
-    );
+    return await sentEntries(this.#options.sql, teamId, query);
   }
 
   async #shipAll(): Promise<void> {

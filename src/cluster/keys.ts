@@ -1,6 +1,6 @@
 /** Keys and teams: made or ended in PostgreSQL first, then in this host's own tables. */
 import type { CatalogKey } from "../db/catalog-rows.ts";
-import type { NewKeyRow, TeamRow } from "../db/team-rows.ts";
+import type { NewKeyRow, TeamRow, TeamUse } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Postgres } from "./postgres.ts";
 
@@ -51,6 +51,24 @@ export async function teamsAndKeys(sql: Postgres, after: number): Promise<TeamsA
 /** The ids of the keys that end with this one. */
 export function revokeKey(sql: Postgres, id: string, atMs: number, keepMade = false): Promise<string[]> {
   return sql.call<string[]>("revoke_key", [id, atMs, keepMade], { what: "revoke a key" });
+}
+
+export interface CountedTeam extends TeamUse {
+  /** Live ones. */
+  keys: number;
+}
+
+/** By name, with the numbers of their keys, capsules and templates on all hosts. */
+export async function listTeams(sql: Postgres): Promise<CountedTeam[]> {
+  return await sql.query<CountedTeam & Record<string, unknown>>(
+    `SELECT id, name, created_at AS "createdAt",
+       (SELECT COUNT(*) FROM keys WHERE team_id = t.id AND revoked_at IS NULL AND COALESCE(expires_at > now_ms(), true)) AS keys,
+       (SELECT COUNT(*) FROM capsules WHERE team_id = t.id) AS capsules,
+       (SELECT COUNT(*) FROM templates WHERE team_id = t.id AND retired_at IS NULL) AS templates
+     FROM teams t WHERE deleted_at IS NULL ORDER BY name COLLATE "C"`,
+    [],
+    { what: "list the teams" },
+  );
 }
 
 /** The team of that name, which `row` becomes where there is none. */

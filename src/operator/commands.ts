@@ -79,6 +79,7 @@ export const operatorCommands: Commands = {
   "admin keys list": {
     usage: "",
     meaning: "list the API keys of every team, with their last use",
+    details: "In a cluster they are those that this host has read, with their last use on this host.",
     options: {},
     words: [0, 0],
     examples: [["capsule admin keys list", "revoked and expired keys too"]],
@@ -109,6 +110,7 @@ export const operatorCommands: Commands = {
   "admin teams list": {
     usage: "",
     meaning: "list the teams, with the numbers of their keys, capsules and templates",
+    details: "In a cluster these are the numbers of all hosts, from its database.",
     options: {},
     words: [0, 0],
     examples: [["capsule admin teams list", "a line each, fields separated by tabs"]],
@@ -125,8 +127,9 @@ export const operatorCommands: Commands = {
   },
   "admin ls": {
     usage: "[--team NAME]",
-    meaning: "list the capsules of all teams, or of one, whether the server runs or not",
-    details: "Fields, separated by tabs: team, id, name, status, vCPUs, memory, last activity, reason of an error.",
+    meaning: "list this host's capsules, of all teams or of one, whether the server runs or not",
+    details:
+      "In a cluster a team's capsules on all hosts are in GET /v1/capsules, and capsule admin hosts counts those of each host. Fields, separated by tabs: team, id, name, status, vCPUs, memory, last activity, reason of an error.",
     options: { team: { value: "NAME", meaning: "only its capsules" } },
     words: [0, 0],
     examples: [["capsule admin ls | grep error", "those that failed, and why"]],
@@ -135,7 +138,8 @@ export const operatorCommands: Commands = {
   "admin audit": {
     usage: "--team NAME [--limit N]",
     meaning: "print a team's audit log, newest first",
-    details: "Fields, separated by tabs: time, action, HTTP status, key, capsule, subject, exit code of the command.",
+    details:
+      "In a cluster these are the entries of all hosts that its database has; each host sends its own within seconds. Fields, separated by tabs: time, action, HTTP status, key, capsule, subject, exit code of the command.",
     options: {
       team: { value: "NAME", meaning: "whose log" },
       limit: { value: "N", meaning: "entries; default: 100" },

@@ -1,7 +1,12 @@
-/** Teams and keys of a cluster: changed in its database first, then in this host's own, as its server follows them. */
+/**
+ * Teams and keys of a cluster: changed in its database first, then in this host's own, as its server follows them. Counts and the audit
+ * log are read there.
+ */
+import { sentEntries } from "../cluster/audit-shipping.ts";
 import { readClusterFile } from "../cluster/cluster-file.ts";
-import { addKey, deleteTeam, ensureTeam, revokeKey } from "../cluster/keys.ts";
+import { addKey, type CountedTeam, deleteTeam, ensureTeam, listTeams, revokeKey } from "../cluster/keys.ts";
 import { Postgres } from "../cluster/postgres.ts";
+import type { AuditQuery, AuditRow } from "../db/audit-rows.ts";
 import { CatalogRows } from "../db/catalog-rows.ts";
 import type { Database } from "../db/database.ts";
 import type { TeamRow } from "../db/team-rows.ts";
@@ -17,6 +22,16 @@ export class SharedTeams {
     this.#sql = sql;
     this.#teams = teams;
     this.#rows = rows;
+  }
+
+  /** Teams of the cluster, counted over all hosts. */
+  list(): Promise<CountedTeam[]> {
+    return listTeams(this.#sql);
+  }
+
+  /** As the hosts have sent them, newest first. */
+  audit(teamId: string, query: AuditQuery): Promise<AuditRow[]> {
+    return sentEntries(this.#sql, teamId, query);
   }
 
   async ensure(name: string): Promise<TeamRow> {
