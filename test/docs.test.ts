@@ -138,6 +138,14 @@ test("the commands that the documents tell people to type exist", () => {
   }
 });
 
+test("docs/OPERATIONS.md has a row of every command of the operator", () => {
+  const [, table = ""] = /^## Commands\n([^#]+)/m.exec(read("docs/OPERATIONS.md")) ?? [];
+  const typed = [...table.matchAll(/`(?:\.\/capsule )?([^`]+)`/g)].map(([, words]) => `${words} `);
+  const names = Object.keys(operatorCommands).map((name) => name.replace(/^admin /, ""));
+  const missing = names.filter((name) => !typed.some((each) => each.replace(/^admin /, "").startsWith(`${name} `)));
+  assert.deepEqual(missing, []);
+});
+
 test("test/README.md has a row of every group of tests, and says which `./dev test` runs", () => {
   const rows = [
     ...read("test/README.md").matchAll(/^\| ((?:`[a-z]+` ?)+) \| (yes|`all`) \| (?:–|[0-9.]+(?: each)?) \| /gm),

@@ -26,7 +26,7 @@ export async function backup({ words: [folder] }: Pick<Call, "words">): Promise<
   const target = resolve(folder!);
   if (existsSync(join(dataDir, "host.json")))
     throw new Failure(
-      `${dataDir} belongs to a cluster, whose records are in PostgreSQL: back that up, and data folders as docs/operations/cluster.md says`,
+      `${dataDir} belongs to a cluster, whose records are in PostgreSQL: back that up, and data folders as docs/operations/cluster-failures.md says`,
     );
   if (!existsSync(databasePath(dataDir))) throw new Error(`there is no capsule.db in ${dataDir}: nothing to back up`);
   if (!relative(dataDir, target).startsWith("..")) throw new Error(`${target} lies inside the data folder`);

@@ -35,6 +35,15 @@ test("an unknown option or argument of any command is a usage error", () => {
   }
 });
 
+test("the usage of an operator's command has each of its options", () => {
+  for (const [name, { usage, options }] of Object.entries(operatorCommands)) {
+    const missing = Object.keys(options).filter(
+      (option) => !usage.includes(`--${option}`) && !usage.includes("[OPTIONS]"),
+    );
+    assert.deepEqual(missing, [], name);
+  }
+});
+
 test("a usage error of an operator's command exits with 2, and nothing is done", async () => {
   const lines = [
     ["serve", "--nonsense"],

@@ -237,7 +237,7 @@ export const operatorCommands: Commands = {
     ...local(async () => (await cluster()).goneHost),
   },
   "admin hosts drain": {
-    usage: "NAME",
+    usage: "[--wait] [--deadline TIME] NAME",
     meaning: "empty a host, which takes no capsules any more",
     details:
       "New capsules are made on other hosts, released ones resume there, and no VM is started ahead of time. Running capsules are paused and moved to other hosts by the bucket, four at a time, idle ones first. Those with commands in flight follow when these have ended, or a third of the deadline is over. Without a bucket they stay. What stays runs on, and is named with the reason. The host is drained once it holds nothing.",
