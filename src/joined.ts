@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import { openBucket } from "./bucket/opening.ts";
 import type { SealedBucket } from "./bucket/sealed-bucket.ts";
 import { requireUsable } from "./bucket/trial.ts";
-import { type Clock, systemClock } from "./capsules/clock.ts";
+import { systemClock } from "./capsules/clock.ts";
 import { type ArtifactFolders, Artifacts } from "./cluster/artifacts.ts";
 import { BucketUploads, type BucketUploadsOptions } from "./cluster/checkpoint-uploads.ts";
 import { Cluster } from "./cluster/cluster.ts";
@@ -18,7 +18,7 @@ import { PeerServer } from "./cluster/peer-server.ts";
 import { PeerWatch, type SeenState } from "./cluster/peer-watch.ts";
 import { Postgres } from "./cluster/postgres.ts";
 import { FetchedFiles, type FetchedFilesOptions } from "./cluster/released-files.ts";
-import { Releases, type ReleasesOptions } from "./cluster/releases.ts";
+import { overdueMs, Releases, type ReleasesOptions } from "./cluster/releases.ts";
 import { SharedLimits } from "./cluster/shared-limits.ts";
 import { Upkeep, type UpkeepOptions } from "./cluster/upkeep.ts";
 import { clusteredServices, type Service, startCluster } from "./clustered.ts";
@@ -86,7 +86,7 @@ export function openCluster(path: string) {
 
 async function join(file: ClusterFile, config: Config, records: Records, log: Log): Promise<Joined> {
   const { dataDir, hostName, peerUrl } = config;
-  const clock = systemClock;
+  const [clock, startedAt] = [systemClock, systemClock.now()];
   if (file.bucket !== undefined) await requireUsable(await openBucket(file.bucket, firstTrial));
   const sql = await Postgres.open({ url: file.postgres, ticks: () => clock.ticks() });
   const catalog = new CatalogRows(records.database);
@@ -121,7 +121,7 @@ async function join(file: ClusterFile, config: Config, records: Records, log: Lo
   const { forwarder, watch, counts, open, close } = peerPort(cluster, records, file.secret, log);
   return {
     ...{ cluster, forwarding: forwarder },
-    report: () => ({ ...cluster.report(), ...counts(), bucket: bucketReport(sealed, holding, clock) }),
+    report: () => ({ ...cluster.report(), ...counts(), bucket: bucketReport(sealed, holding, config, startedAt) }),
     limits: limits.limits,
     servicesOf: (service, { health }) =>
       clusteredServices({ service, cluster, health, bucket: sealed?.bucket, keysStaleMs: config.keysStaleSec * 1_000 }),
@@ -165,12 +165,13 @@ function upkeepOf(
 function bucketReport(
   sealed: SealedBucket | undefined,
   holding: HoldingRows,
-  clock: Pick<Clock, "now">,
+  { releaseAfterSec }: Config,
+  startedAt: number,
 ): Report["bucket"] {
   if (sealed === undefined) return undefined;
   const { count, since } = holding.unreleased();
-  const unreleasedSec = since === null ? 0 : Math.max(0, clock.now() - since) / 1_000;
-  return { isUp: sealed.bucket.isUp, unreleased: count, unreleasedSec };
+  const overdue = overdueMs(since, { startedAt, afterMs: releaseAfterSec * 1_000, now: systemClock.now() });
+  return { isUp: sealed.bucket.isUp, unreleased: count, unreleasedSec: overdue / 1_000 };
 }
 
 interface Held extends Pick<Records, "store"> {

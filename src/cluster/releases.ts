@@ -47,6 +47,17 @@ export interface ReleasesOptions {
   afterMs: number;
 }
 
+/**
+ * How long a capsule paused at `pausedAt` has been due for the bucket. The time before its upload begins anew with the daemon; null:
+ * there is no such capsule.
+ */
+export function overdueMs(
+  pausedAt: number | null,
+  { startedAt, afterMs, now }: { startedAt: number; afterMs: number; now: number },
+): number {
+  return pausedAt === null ? 0 : Math.max(0, now - Math.max(pausedAt, startedAt) - afterMs);
+}
+
 interface Resting {
   /** When it came to rest in this life of the daemon. */
   sinceTicks: number;

@@ -21,7 +21,7 @@ export interface ClusterReport {
 
 export interface BucketReport {
   isUp: boolean;
-  /** Paused capsules that only this host has, and how long the first of them has been. */
+  /** Paused capsules that only this host has, and how long the first of them has been due for the bucket. */
   unreleased: number;
   unreleasedSec: number;
 }
@@ -48,7 +48,7 @@ const ofBucket: Reading<BucketReport>[] = [
   ["unreleased_capsules", "Paused capsules that only this host has.", ({ unreleased }) => unreleased],
   [
     "unreleased_age_seconds",
-    "Time since the pause of the first of the capsules that only this host has.",
+    "Time for which the first capsule that only this host has is due for the bucket: since CAPSULE_RELEASE_AFTER_SEC after its pause or the server's start.",
     ({ unreleasedSec }) => unreleasedSec,
   ],
 ];

@@ -150,6 +150,13 @@ describe("a daemon is killed while a capsule moves", { skip, concurrency: false 
     );
   }
 
+  /** Paused capsules that only this host has, and for how long one of them has been due for the bucket. */
+  async function unreleased({ server }: Daemon): Promise<Record<"capsules" | "ageSec", number>> {
+    const text = await (await fetch(new URL("/metrics", server.url))).text();
+    const of = (name: string) => Number(new RegExp(`^capsule_cluster_unreleased_${name} (.*)$`, "m").exec(text)?.[1]);
+    return { capsules: of("capsules"), ageSec: of("age_seconds") };
+  }
+
   test("at each step of a release, which goes on, and in an acquire by the host that had the capsule", async () => {
     await to.server.kill("SIGKILL");
     await mark(from, "first");
@@ -184,6 +191,7 @@ describe("a daemon is killed while a capsule moves", { skip, concurrency: false 
     }
     await to.server.start({ CAPSULE_RELEASE_AFTER_SEC: "3600" });
     await shown(to, ({ status, host }) => status === "paused" && host === to.name);
+    assert.deepEqual(await unreleased(to), { capsules: 1, ageSec: 0 }, "it is not due for an hour");
     await untilTidy(to, [id]);
     await requireResumed(to);
     for (const link of [from.peers, from.database]) link.open();

@@ -8,6 +8,7 @@ import type { Capsule } from "../../src/capsules/store.ts";
 import { Postgres } from "../../src/cluster/postgres.ts";
 import { releaseColumns } from "../../src/cluster/released.ts";
 import type { ReleasedFolder } from "../../src/cluster/released-cache.ts";
+import { overdueMs } from "../../src/cluster/releases.ts";
 import { Upkeep } from "../../src/cluster/upkeep.ts";
 import { type CapsuleRow, CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
@@ -314,6 +315,16 @@ test("paused capsules of a host are counted from the first pause on", () => {
   for (const id of ["cl-1", "cl-2"]) rows.remove(id);
   assert.deepEqual(holding.unreleased(), { count: 1, since: null });
   database.close();
+});
+
+test("a paused capsule is due for the bucket once the rest that the setting asks for is over", () => {
+  const overdue = (pausedAt: number | null, startedAt: number, afterMs: number) =>
+    overdueMs(pausedAt, { startedAt, afterMs, now: 10_000 });
+  assert.equal(overdue(null, 0, 0), 0);
+  assert.equal(overdue(4_000, 0, 5_000), 1_000);
+  assert.equal(overdue(5_000, 0, 5_000), 0);
+  assert.equal(overdue(4_000, 0, 3_600_000), 0);
+  assert.equal(overdue(1_000, 8_000, 500), 1_500, "its rest begins anew with the server");
 });
 
 test("passes come 30 to 60 s apart, one at a time, and end with the host", { skip }, async () => {
