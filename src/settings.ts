@@ -253,7 +253,12 @@ export const settings = {
     "name of this host in the cluster, kept from its first join on",
     "the machine's",
   ),
-  peerPort: row("CAPSULE_PEER_PORT", "8079", integer(0, 65_535), "TCP port for the other hosts of the cluster"),
+  peerPort: row(
+    "CAPSULE_PEER_PORT",
+    "8079",
+    integer(0, 65_535),
+    "TCP port for the other hosts; 0 only where CAPSULE_PEER_URL names a port",
+  ),
   peerUrl: row(
     "CAPSULE_PEER_URL",
     "",

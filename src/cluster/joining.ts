@@ -54,7 +54,9 @@ const manifestFormat = 2;
 
 /** Throws an Error of one sentence, and then has changed nothing. */
 export async function joinCluster(options: JoiningOptions): Promise<Joined> {
-  const { sql, file, dataDir, name, machineName, log } = options;
+  const { sql, file, dataDir, name, machineName, peer, log } = options;
+  if (peer.port === 0)
+    throw new Error("other hosts cannot reach a peer port of 0: set CAPSULE_PEER_PORT, or CAPSULE_PEER_URL=HOST:PORT");
   if (hasLeft(dataDir))
     throw new Error(
       `the data folder ${dataDir} has left its cluster: start it without CAPSULE_CLUSTER, or, to join again, remove ${join(dataDir, leftName)}`,

@@ -7,6 +7,7 @@ import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Call, Client, Reply, TestCapsule } from "../client.ts";
+import { lastingPort } from "../lasting-port.ts";
 import { processesOf, Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { bare, type Daemon, Daemons, isCutOff } from "./daemons.ts";
@@ -276,9 +277,10 @@ describe("a cluster of which something is away", { concurrency: false }, () => {
     const capsule = await made(one, two);
     const file = one.server.environment.CAPSULE_CLUSTER!;
     await assert.rejects(one.server.operate("serve"), /already|in use|another/);
+    const own = { CAPSULE_HOST_NAME: "one", CAPSULE_PEER_PORT: await lastingPort() };
     const starting = (copied: readonly string[]) =>
       Server.start({
-        env: { ...bare, CAPSULE_CLUSTER: file, CAPSULE_HOST_NAME: "one", CAPSULE_PEER_PORT: "0" },
+        env: { ...bare, ...own, CAPSULE_CLUSTER: file },
         prepare: async ({ dataDir }) => {
           for (const name of copied) cpSync(join(one.server.dataDir, name), join(dataDir, name));
           return {};

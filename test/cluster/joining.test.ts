@@ -59,14 +59,14 @@ function founded(): { dataDir: string; path: string; file: ClusterFile; url: str
   return { dataDir, path: stdout.trim(), file: readClusterFile(stdout.trim()), url };
 }
 
-async function joining(dataDir: string, file: ClusterFile, name: string | undefined, holdings = nothing) {
+async function joining(dataDir: string, file: ClusterFile, name: string | undefined, holdings = nothing, port = 8_079) {
   const sql = await Postgres.open({ url: file.postgres, ...patient });
   const said: string[] = [];
   const note = (_about: object, message: string) => said.push(message);
   try {
     const { me, limits } = await joinCluster({
       ...{ sql, file, dataDir, name, machineName: "machine", version: "0.0.0", holdings: () => holdings },
-      ...{ peer: { address: undefined, port: 8_079 }, log: { info: note, warn: note, error: note } },
+      ...{ peer: { address: undefined, port }, log: { info: note, warn: note, error: note } },
     });
     return { me, limits, said };
   } finally {
@@ -305,9 +305,9 @@ test("what cannot join is refused in one sentence that says what to do, and is n
   const { file } = founded();
   const two = folder();
   await joining(two, file, "two");
-  const refusal = async (dataDir: string, of: ClusterFile, name: string | undefined, holdings?: Holdings) => {
+  const refusal = async (...[dataDir, of, name, holdings, port]: Parameters<typeof joining>) => {
     const before = readdirSync(dataDir).map((each) => [each, readFileSync(join(dataDir, each), "latin1")]);
-    const { message } = await joining(dataDir, of, name, holdings).then(
+    const { message } = await joining(dataDir, of, name, holdings, port).then(
       () => assert.fail("it has joined"),
       (error: Error) => error,
     );
@@ -343,6 +343,10 @@ test("what cannot join is refused in one sentence that says what to do, and is n
     /cannot be joined, .* reached/,
   );
   assert.match(await refusal(folder(), file, "no name"), /cannot be a host's name: set CAPSULE_HOST_NAME/);
+  assert.match(
+    await refusal(folder(), file, "x", nothing, 0),
+    /cannot reach a peer port of 0: set CAPSULE_PEER_PORT, or CAPSULE_PEER_URL=HOST:PORT$/,
+  );
   const blue = { id: "team-blue", name: "blue" };
   const of = (some: Partial<Holdings>) => refusal(folder(), file, "x", { ...nothing, ...some });
   assert.match(await of({ capsules: 2 }), /has 2 capsules, which the cluster does not have/);
