@@ -219,6 +219,7 @@ export class Postgres {
   }
 
   async #connect(): Promise<Client> {
+    this.#requireOpen();
     const { Client: Made } = this.#pg;
     const limitMs = this.#slowed(heartbeatMs);
     const client = new Made({
@@ -230,11 +231,17 @@ export class Postgres {
     });
     try {
       await client.connect();
+      this.#requireOpen();
     } catch (error) {
       client.end().catch(() => {});
       throw error;
     }
     return client;
+  }
+
+  /** `close` ends the connections that there are. The pool refuses later ones itself. */
+  #requireOpen(): void {
+    if (this.#isClosed) throw new Error("the connections to the database are closed");
   }
 
   #slowed(ms: number): number {

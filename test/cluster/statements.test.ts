@@ -374,6 +374,31 @@ test("a statement whose answer is lost is sent again, and gives up in its time",
   assert.deepEqual({ ...sql.outcomes }, { answered: 2, refused: 1, unanswered: attempts });
 });
 
+test("nothing is sent when the connections are closed, nor on one that was being made", { skip }, async () => {
+  await using database = await clusterDatabase(server);
+  const beat = (sql: Postgres) => sql.beat("pg_backend_pid", []);
+  const sendings = {
+    query: (sql: Postgres) => sql.query("SELECT 1", [], about),
+    beat,
+    transact: (sql: Postgres) => sql.transact((each) => each.query("SELECT 1")),
+  };
+  const sql = await Postgres.open({ url: database.url, ...patient });
+  for (const send of Object.values(sendings)) await send(sql);
+  await sql.close();
+  for (const time of ["the first time", "the next time"])
+    for (const [what, send] of Object.entries(sendings)) {
+      const sent = send(sql).then(
+        () => true,
+        () => false,
+      );
+      assert.equal(await within(what, sent), false, `${what}, ${time}`);
+    }
+  const young = await Postgres.open({ url: database.url, ...patient });
+  const beating = assert.rejects(within("its failure", beat(young)), { code: "unavailable" });
+  await young.close();
+  await beating;
+});
+
 test("retention goes by the database's clock, whatever a host takes for the time", { skip }, async () => {
   await using database = await clusterDatabase(server);
   const { sql } = database;

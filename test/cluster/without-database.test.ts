@@ -68,13 +68,14 @@ test("a host that starts without the database asks the hosts that it knew", { sk
 test("what was opened with a key ends when keys were not compared for 900 s, and once", { skip }, async () => {
   await using database = await clusterDatabase(server);
   await addTeams(database);
-  await using a = await hostOfCluster(database, "a");
+  await using link = await Link.to(server);
+  await using a = await hostOfCluster(database, "a", { link });
   a.cluster.catalog.onStale(900_000, () => a.service.teams.endOpened());
   let ends = 0;
   const open = () => a.services.teams.onRevoked("key-red", () => ends++);
   open();
   await a.second();
-  await a.sql.close();
+  link.cut();
   a.clock.advance(899_000);
   assert.equal(ends, 0);
   a.clock.advance(2_000);
@@ -89,7 +90,8 @@ test("what was opened with a key ends when keys were not compared for 900 s, and
 test("signed URLs and tickets are not accepted when keys were not compared for 900 s", { skip }, async () => {
   await using database = await clusterDatabase(server);
   await addTeams(database);
-  await using a = await hostOfCluster(database, "a", { limits: { refused_keys_per_sec: 1 } });
+  await using link = await Link.to(server);
+  await using a = await hostOfCluster(database, "a", { link, limits: { refused_keys_per_sec: 1 } });
   const path = `/v1/capsules/${await created(a)}`;
   const { json: signed } = await a.call("POST", `${path}/files/url`, { path: "/root/f", method: "GET" });
   const { json: issued } = await a.call("POST", "/v1/ws-tickets", { path: `${path}/pty` });
@@ -97,7 +99,7 @@ test("signed URLs and tickets are not accepted when keys were not compared for 9
   const download = async () => (await a.app.inject(`${pathname}${search}`)).statusCode;
   const { keyId } = a.forwarder.tickets!.open(issued.ticket, `${path}/pty`)!;
   await a.second();
-  await a.sql.close();
+  link.cut();
   a.clock.advance(899_000);
   assert.equal(await download(), 404, "there is no such file in it");
   assert.equal(a.services.teams.holderOf(keyId)?.keyId, keyId);
