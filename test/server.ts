@@ -192,10 +192,15 @@ export class Server implements AsyncDisposable {
   }
 
   /** Runs an operator's command of the server's version on this data folder; resolves with its output. */
-  async operate(...args: string[]): Promise<string> {
+  operate(...args: string[]): Promise<string> {
+    return this.operateWithin(stopDeadlineMs, ...args);
+  }
+
+  /** As `operate`, for a command that waits longer, as for capsules that move: it is ended after so many milliseconds. */
+  async operateWithin(deadlineMs: number, ...args: string[]): Promise<string> {
     const running = promisify(execFile)(process.execPath, [this.#program, ...args], {
       env: { ...process.env, ...this.#env },
-      timeout: stopDeadlineMs,
+      timeout: deadlineMs,
     });
     running.child.stdin?.end(); // a command that asks for a secret gets none
     return (await running).stdout;

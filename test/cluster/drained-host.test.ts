@@ -74,7 +74,7 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
       assert.equal(await pty.wait(), 6);
       await reading;
       assert.deepEqual(states, ["live", "reconnecting", "live"]);
-      await other.server.operate("admin", "hosts", "drain", holder.name, "--wait"); // which ends with 0
+      await other.server.operateWithin(deadline.timeout, "admin", "hosts", "drain", holder.name, "--wait"); // which ends with 0
       await waitFor("the host to be drained", async () => (await stateOf(other, holder.name)) === "drained");
       await holder.client.expect(204, "DELETE", `/v1/capsules/${id}`);
       await other.server.operate("admin", "hosts", "resume", holder.name);
@@ -108,11 +108,11 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
     const paused = await first.client.capsule({ timeout_sec: 0 });
     await first.client.known(paused.id).sh("echo kept > /run/mark");
     await first.client.expect(200, "POST", `/v1/capsules/${paused.id}/pause`);
-    await first.server.operate("admin", "cluster", "leave", "--deadline", "5m");
+    await first.server.operateWithin(deadline.timeout, "admin", "cluster", "leave", "--deadline", "5m");
     assert.equal((await last.client.expect(200, "GET", `/v1/capsules/${paused.id}`)).json.status, "paused");
 
     const ended = last.server.exited();
-    await last.server.operate("admin", "cluster", "leave", "--deadline", "5m");
+    await last.server.operateWithin(deadline.timeout, "admin", "cluster", "leave", "--deadline", "5m");
     assert.equal(await ended, null); // no signal: it has exited
     await assert.rejects(last.server.start(), /has left its cluster: start it without CAPSULE_CLUSTER/);
     await last.server.start({ CAPSULE_CLUSTER: "" });

@@ -22,7 +22,7 @@ describe("a host leaves", { skip: lacksPostgres }, () => {
   test("its server ends, and its folder serves alone with the cluster's keys, and joins again", deadline, async () => {
     const [one, two] = daemons!.hosts as [Daemon, Daemon];
     const ended = two.server.exited();
-    await two.server.operate("admin", "cluster", "leave");
+    await two.server.operateWithin(deadline.timeout, "admin", "cluster", "leave");
     assert.equal(await ended, null); // no signal: it has exited
     assert.deepEqual(await namesBy(one), ["one"]);
     await assert.rejects(two.server.start(), /has left its cluster: start it without CAPSULE_CLUSTER/);

@@ -62,7 +62,8 @@ describe("two hosts with different builds of QEMU", { skip: lacksPostgres || lac
 
   const buildOf = async ({ server }: Daemon, { id }: TestCapsule) => (await qemuOf(server.dataDir, id)).build;
   const basesOf = ({ server }: Daemon) => readdirSync(join(server.dataDir, "bases"));
-  const drain = ({ name }: Daemon) => daemons!.host("one").server.operate("admin", "hosts", "drain", name, "--wait");
+  const drain = ({ name }: Daemon) =>
+    daemons!.host("one").server.operateWithin(deadline.timeout, "admin", "hosts", "drain", name, "--wait");
 
   /** It runs, on that host, with a mark in its memory and a process. */
   async function marked({ client, name }: Daemon, body: object = {}) {
