@@ -116,6 +116,7 @@ describe("a host is drained", { skip: lacksPostgres || lacksCeph }, () => {
     assert.equal(await ended, null); // no signal: it has exited
     await assert.rejects(last.server.start(), /has left its cluster: start it without CAPSULE_CLUSTER/);
     await last.server.start({ CAPSULE_CLUSTER: "" });
+    await last.server.adopted();
 
     assert.equal(await last.client.known(id).sh(`cat /run/mark; kill -0 ${pid} && echo alive`), "memory\nalive");
     assert.equal((await last.client.expect(200, "GET", `/v1/capsules/${id}`)).json.host, null);
