@@ -44,7 +44,7 @@ async function lastHost(): Promise<World> {
   await addKey(sql, key, { revokedKeepMs: 1 });
   await sql.call(
     "create_capsule",
-    creating("a", capsuleRow("cl-other"), { keyed: { ...kept, keep_ms: 60_000 } }),
+    creating("a", capsuleRow("cl-other"), { keyed: { ...kept, keep_ms: 3_600_000 } }),
     about,
   );
   await sql.call("create_capsule", creating("two", held), about);
