@@ -12,6 +12,7 @@ import { bundle } from "../../web/build.ts";
 import { Client, type TestCapsule } from "../client.ts";
 import { outcomeOf } from "../failures.ts";
 import { Server } from "../server.ts";
+import { within } from "../wait-for.ts";
 
 const program = "/usr/bin/chromium";
 const waitMs = 120_000;
@@ -108,6 +109,33 @@ export class Visitor implements AsyncDisposable {
 
   async sees(text: string | RegExp): Promise<void> {
     await this.page.getByText(text).first().waitFor();
+  }
+
+  /**
+   * Watches for a message, or a button's label, that is shown for some seconds only, which a poll may miss. The function that is
+   * returned resolves once the page has shown it since this call.
+   */
+  async watchesFor(wanted: RegExp): Promise<() => Promise<void>> {
+    const watched = await this.page.evaluateHandle((wanted) => {
+      const shownNow = () => [...document.querySelectorAll("section[aria-label=Messages] p, button[aria-label]")];
+      const isShown = () =>
+        shownNow().some((each) => each.checkVisibility() && wanted.test(each.ariaLabel ?? each.textContent));
+      const shown = new Promise<void>((resolve) => {
+        const observer = new MutationObserver(() => {
+          if (!isShown()) return;
+          observer.disconnect();
+          resolve();
+        });
+        const attributeFilter = ["aria-label"];
+        observer.observe(document.body, { subtree: true, childList: true, characterData: true, attributeFilter });
+      });
+      return { shown };
+    }, wanted);
+    return () =>
+      within(
+        `${wanted} to be shown`,
+        watched.evaluate(({ shown }) => shown),
+      );
   }
 
   async presses(name: string | RegExp): Promise<void> {

@@ -26,11 +26,11 @@ test("ticked capsules are paused, resumed and destroyed; a row tells why it was 
   await row(first.id).getByText("This one is refused by the test").waitFor();
   await row(second.id).getByText("paused").waitFor();
   await visitor.sees("1 of 2 are not paused: the list says why.");
-  const told = visitor.sees("2 capsules are running again."); // from now on, since it is shown for some seconds only
+  const told = await visitor.watchesFor(/2 capsules are running again\./);
   await visitor.presses("Resume 2");
   await row(third.id).getByText("running").waitFor();
   await row(second.id).getByText("running").waitFor();
-  await told;
+  await told();
   assert.equal(await row(first.id).getByText("This one is refused").count(), 0);
 
   await visitor.presses("Choose none");
@@ -95,13 +95,13 @@ test("an action on many capsules sends eight requests at a time", deadline, asyn
     .filter({ hasText: idOf(0) })
     .waitFor();
   await page.getByRole("checkbox", { name: "Choose all capsules" }).check();
-  const told = visitor.sees("20 capsules are paused.");
+  const told = await visitor.watchesFor(/20 capsules are paused\./);
   await visitor.presses("Pause 20");
   await eight.promise;
   // A ninth would have been sent before this request.
   await page.route("**/later", (route) => route.fulfill({ body: "" }));
   await page.evaluate(() => fetch("/later"));
   open.resolve();
-  await told;
+  await told();
   assert.deepEqual([ended, most], [20, 8]);
 });

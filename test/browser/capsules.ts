@@ -209,9 +209,9 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   await visitor.presses("Snapshot");
   await visitor.sees("The capsule itself is destroyed.");
   await page.getByLabel("Template name").fill("with-note");
-  const told = visitor.sees("Template with-note is made"); // from now on, since it is shown for some seconds only
+  const told = await visitor.watchesFor(/Template with-note is made/);
   await page.keyboard.press("Enter");
-  await told;
+  await told();
   await visitor.walksTo("#/templates");
   await page.getByRole("button", { name: "New capsule from with-note" }).click();
   await visitor.sees("The size is that of the snapshot");

@@ -163,12 +163,9 @@ test("a second Enter does not close the dialog that shows a new key once", deadl
   await dialog.waitFor();
   assert.equal(await nameOfFocused(page), "Copy the key");
   assert.deepEqual(await looks(page, dialog), []);
-  const told = page
-    .getByText(/^Copied$|the browser does not let this page copy/)
-    .first()
-    .waitFor({ state: "attached" }); // from now on, since "Copied" is shown for two seconds only
+  const told = await visitor.watchesFor(/^Copied$|the browser does not let this page copy/);
   await page.keyboard.press("Enter");
-  await told;
+  await told();
   assert.ok(await dialog.isVisible());
   const key = await dialog.locator("code").first().textContent();
   const { json } = await service().expect(200, "GET", "/v1/session", { key: key! });

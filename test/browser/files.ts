@@ -23,11 +23,11 @@ test("a dropped file is uploaded byte for byte", deadline, async () => {
     transfer.items.add(new File([content], "drop me.bin"));
     return transfer;
   }, bytes.toString("base64"));
-  const told = visitor.sees("drop me.bin is uploaded to /root."); // from now on, since it is shown for some seconds only
+  const told = await visitor.watchesFor(/drop me\.bin is uploaded to \/root\./);
   const zone = page.locator(".drop-zone");
   await zone.dispatchEvent("dragenter", { dataTransfer: dropped });
   await zone.dispatchEvent("drop", { dataTransfer: dropped });
-  await told;
+  await told();
   assert.equal(await capsule.sh("sha256sum < '/root/drop me.bin' | cut -d' ' -f1"), hash(bytes));
 });
 
@@ -45,10 +45,10 @@ test("a dropped folder is uploaded with its subfolders", deadline, async () => {
     const box = (await page.locator(".drop-zone").boundingBox())!;
     const devtools = await page.context().newCDPSession(page);
     const at = { x: box.x + 50, y: box.y + 100, data: { items: [], files: [top], dragOperationsMask: 1 } };
-    const told = visitor.sees("2 files are uploaded to /root.");
+    const told = await visitor.watchesFor(/2 files are uploaded to \/root\./);
     for (const type of ["dragEnter", "dragOver", "drop"] as const)
       await devtools.send("Input.dispatchDragEvent", { type, ...at });
-    await told;
+    await told();
     assert.equal(await capsule.sh("cat /root/project/README /root/project/src/deep/ünter.txt"), "top\ndeep");
   } finally {
     await rm(folder, { recursive: true });
@@ -150,9 +150,9 @@ test("an upload shows its progress and can be cancelled", deadline, async () => 
   await page.getByLabel("Files to upload").setInputFiles([file("first"), file("second")]);
   await page.getByRole("progressbar", { name: "Upload of first" }).waitFor();
   await visitor.sees("first, 1 of 2");
-  const told = visitor.sees("The upload of first is cancelled.");
+  const told = await visitor.watchesFor(/The upload of first is cancelled\./);
   await visitor.presses("Cancel upload of first");
-  await told;
+  await told();
   held.resolve();
   await page.getByRole("progressbar").waitFor({ state: "detached" });
   await page.unrouteAll({ behavior: "wait" });
@@ -187,9 +187,9 @@ test("a second folder waits for the first, and either is cancelled alone", deadl
   assert.equal(await page.getByRole("progressbar").count(), 1);
   await waitFor("the request of the first", async () => asked.length > 0);
   assert.equal(asked.length, 1);
-  const told = visitor.sees("The upload of two is cancelled.");
+  const told = await visitor.watchesFor(/The upload of two is cancelled\./);
   await visitor.presses("Cancel upload of two");
-  await told;
+  await told();
   // The queue outlives the page of the files.
   await visitor.walksTo(`#/capsules/${capsule.id}/details`);
   await visitor.sees("Status since");
@@ -197,9 +197,9 @@ test("a second folder waits for the first, and either is cancelled alone", deadl
   await page.getByRole("progressbar", { name: "Upload of one" }).waitFor();
   await visitor.presses("Cancel upload of one");
   await page.getByRole("progressbar", { name: "Upload of three" }).waitFor();
-  const sent = visitor.sees("three is uploaded to /root.");
+  const sent = await visitor.watchesFor(/three is uploaded to \/root\./);
   held.resolve();
-  await sent;
+  await sent();
   await page.getByRole("button", { name: "file three" }).waitFor();
   await page.unrouteAll({ behavior: "wait" });
   assert.equal(asked.length, 2);
@@ -215,9 +215,9 @@ test("a folder is uploaded with all in it, and downloaded as an archive", deadli
     await using visitor = await Visitor.at(capsule, "files");
     const { page } = visitor;
     await visitor.sees(".bashrc");
-    const told = visitor.sees("2 files are uploaded to /root.");
+    const told = await visitor.watchesFor(/2 files are uploaded to \/root\./);
     await page.getByLabel("Folder to upload").setInputFiles(join(folder, "pack"));
-    await told;
+    await told();
     assert.equal(await capsule.sh("cat /root/pack/one.txt /root/pack/deep/two.txt"), "pack/one.txtpack/deep/two.txt");
     const started = page.waitForEvent("download");
     await visitor.presses("Download pack as tar.gz");

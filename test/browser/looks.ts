@@ -97,14 +97,14 @@ for (const view of views) {
     await look("**/v1/ws-tickets", () => visitor.walksTo(`${inside}/terminal`), page.getByText("Connecting"));
     await visitor.sees("Connected.");
     await visitor.walksTo(`${inside}/details`);
-    const paused = page.getByText("is paused.").waitFor();
+    const paused = await visitor.watchesFor(/is paused\./);
     await look("**/pause", () => visitor.keys("Pause"), page.locator(".page-head [aria-busy=true]"));
-    await paused;
+    await paused();
     await look("**/nothing", async () => {}, page.locator("body"));
     await visitor.walksTo("#/capsules");
-    const told = page.getByText("is running again.").waitFor(); // from now on, since it is shown for some seconds only
+    const told = await visitor.watchesFor(/is running again\./);
     await look("**/resume", () => visitor.keys(`Resume ${capsule.id}`), page.getByText("resuming", { exact: true }));
-    await told;
+    await told();
     assert.deepEqual(wrong, []);
   });
 }

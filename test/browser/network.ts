@@ -52,9 +52,9 @@ test("a port appears, is opened and copied by a link, made public and private ag
   assert.equal(await page.evaluate(() => document.body.dataset.features), "noopener,noreferrer");
   await opened.close();
 
-  const copied = page.getByRole("button", { name: "Copied" }).waitFor(); // from now on, since it is shown for two seconds only
+  const copied = await visitor.watchesFor(/^Copied$/);
   await visitor.presses("Copy link to port 8000");
-  await copied;
+  await copied();
   const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
   assert.match(await clipboard(), new RegExp(`^http://8000-${capsule.id}\\.localhost:\\d+/\\?capsule_token=.`));
 
@@ -156,9 +156,9 @@ test("the last connections are listed, and a denied one is allowed by its button
   await page.getByRole("definition").filter({ hasText: "What is allowed" }).waitFor();
   assert.equal(await page.getByRole("button", { name: "Allow", exact: true }).count(), 1);
   assert.deepEqual(await inspect(page), []);
-  const told = visitor.sees("db.example:5432 is allowed."); // from now on, since it is shown for some seconds only
+  const told = await visitor.watchesFor(/db\.example:5432 is allowed\./);
   await row("db.example:5432").getByRole("button", { name: "Allow" }).press("Enter");
-  await told;
+  await told();
   const { egress, allow, deny } = await networkOf(capsule);
   assert.deepEqual([egress, allow, deny], ["allowlist", ["db.example:5432"], ["192.0.2.1"]]);
 });
