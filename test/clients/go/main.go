@@ -244,7 +244,7 @@ func work(at string) {
 }
 
 func abort(at string) {
-	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	soon, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	contentType, body := encoded(object{"cmd": "sleep", "args": []string{"302"}, "timeout": 0})
 	_, err := request(soon, "POST", at+"/exec", apiKey, contentType, body)

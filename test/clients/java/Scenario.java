@@ -174,7 +174,7 @@ public class Scenario {
 
   static void abort(String at) throws Exception {
     var body = BodyPublishers.ofString("{\"cmd\":\"sleep\",\"args\":[\"302\"],\"timeout\":0}");
-    var soon = request(at + "/exec").header("Content-Type", "application/json").timeout(Duration.ofSeconds(1)).POST(body);
+    var soon = request(at + "/exec").header("Content-Type", "application/json").timeout(Duration.ofSeconds(5)).POST(body);
     try {
       client.send(soon.build(), BodyHandlers.ofString());
       throw new IllegalStateException("the request was not aborted");

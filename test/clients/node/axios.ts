@@ -37,7 +37,7 @@ await httpScenario({
     return status;
   },
   async abortExec(path, body) {
-    await api.post(path, body, { signal: AbortSignal.timeout(1_000) }).catch(() => {});
+    await api.post(path, body, { signal: AbortSignal.timeout(5_000) }).catch(() => {});
   },
   async abortUpload(path, target) {
     async function* half() {
@@ -46,7 +46,7 @@ await httpScenario({
       yield Buffer.alloc(4 << 20);
       await new Promise(() => {});
     }
-    const signal = AbortSignal.timeout(1_000);
+    const signal = AbortSignal.timeout(5_000);
     const headers = { "Content-Type": "multipart/form-data; boundary=b" };
     await api.post(path, Readable.from(half()), { headers, signal }).catch(() => {});
   },

@@ -100,6 +100,7 @@ export async function httpScenario(client: HttpClient): Promise<void> {
   const down = await client.download(`${at}/files/stream/read`, "/root/big", copy);
   say("big down", { status: down, whole: (await sha256(copy)) === hash });
 
+  // Each is under way when it is broken off, after 5 s where the library has a time-out.
   await client.abortExec(`${at}/exec`, { cmd: "sleep", args: ["302"], timeout: 0 });
   await client.abortUpload(`${at}/files/stream/write`, "/root/big");
   await client.abortDownload(`${at}/files/stream/read`, "/root/big");

@@ -49,7 +49,7 @@ await httpScenario({
     return answer.statusCode;
   },
   async abortExec(path, body) {
-    const signal = AbortSignal.timeout(1_000);
+    const signal = AbortSignal.timeout(5_000);
     const options = {
       method: "POST",
       headers: { ...headers, ...jsonType },

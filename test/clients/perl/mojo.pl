@@ -93,7 +93,7 @@ say_step('big up', status => $status, whole => bool((split ' ', $result->{stdout
 $status = download("$at/files/stream/read", '/root/big', $copy);
 say_step('big down', status => $status, whole => bool(sum($copy) eq sum($big)));
 
-my $hasty = Mojo::UserAgent->new(request_timeout => 1);
+my $hasty = Mojo::UserAgent->new(request_timeout => 5);
 $hasty->post("$base$at/exec" => headers() => json => {cmd => 'sleep', args => ['302'], timeout => 0});
 my $half = $hasty->build_tx(POST => "$base$at/files/stream/write" => headers());
 $half->req->headers->content_type('multipart/form-data; boundary=b')->content_length(8 << 20);

@@ -90,7 +90,7 @@ say('big up', ['status' => $status, 'whole' => str_starts_with($result['stdout']
 $status = download("$at/files/stream/read", '/root/big', "$work/copy");
 say('big down', ['status' => $status, 'whole' => hash_file('sha256', "$work/copy") === $hash]);
 
-request('POST', "$at/exec", [CURLOPT_TIMEOUT => 1, CURLOPT_POSTFIELDS => '{"cmd":"sleep","args":["302"],"timeout":0}'], ['Content-Type: application/json']);
+request('POST', "$at/exec", [CURLOPT_TIMEOUT => 5, CURLOPT_POSTFIELDS => '{"cmd":"sleep","args":["302"],"timeout":0}'], ['Content-Type: application/json']);
 $form = "--b\r\nContent-Disposition: form-data; name=\"path\"\r\n\r\n/root/big\r\n"
     . "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n" . str_repeat('x', BIG_UPLOAD);
 $half = function ($curl, $stream, int $length) use (&$form): string {

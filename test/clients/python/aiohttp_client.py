@@ -64,7 +64,7 @@ class Aiohttp:
     def abort_exec(self, url, body):
         async def abort():
             try:
-                await self.session.post(URL + url, json=body, timeout=aiohttp.ClientTimeout(total=1))
+                await self.session.post(URL + url, json=body, timeout=aiohttp.ClientTimeout(total=5))
             except asyncio.TimeoutError:
                 pass
 

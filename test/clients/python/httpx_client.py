@@ -34,7 +34,7 @@ class Httpx:
 
     def abort_exec(self, url, body):
         try:
-            self.client.post(url, json=body, timeout=1)
+            self.client.post(url, json=body, timeout=5)
         except httpx.ReadTimeout:
             pass
 

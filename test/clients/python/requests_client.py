@@ -35,7 +35,7 @@ class Requests:
 
     def abort_exec(self, url, body):
         try:
-            self.session.post(URL + url, json=body, timeout=1)
+            self.session.post(URL + url, json=body, timeout=5)
         except requests.exceptions.ReadTimeout:
             pass
 

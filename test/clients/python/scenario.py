@@ -91,6 +91,7 @@ def http_scenario(client):
     status = client.download(f"{at}/files/stream/read", "/root/big", copy)
     say("big down", status=status, whole=sha256(copy) == sha256(BIG))
 
+    # Each is under way when it is broken off, after 5 s where the library has a time-out.
     client.abort_exec(f"{at}/exec", {"cmd": "sleep", "args": ["302"], "timeout": 0})
     client.abort_upload(f"{at}/files/stream/write", "/root/big")
     client.abort_download(f"{at}/files/stream/read", "/root/big")

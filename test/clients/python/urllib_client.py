@@ -54,7 +54,7 @@ class Urllib:
 
     def abort_exec(self, url, body):
         try:
-            self.send("POST", url, json=body, timeout=1)
+            self.send("POST", url, json=body, timeout=5)
         except (socket.timeout, urllib.error.URLError):
             pass
 

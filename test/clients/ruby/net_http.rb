@@ -136,7 +136,7 @@ status = download("#{at}/files/stream/read", "/root/big", copy)
 say("big down", status:, whole: Digest::SHA256.file(copy).hexdigest == hash)
 
 begin
-  call("POST", "#{at}/exec", { cmd: "sleep", args: ["302"], timeout: 0 }, read_timeout: 1)
+  call("POST", "#{at}/exec", { cmd: "sleep", args: ["302"], timeout: 0 }, read_timeout: 5)
 rescue Net::ReadTimeout
   nil
 end

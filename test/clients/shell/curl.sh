@@ -80,11 +80,12 @@ whole=false
 [[ $(hash "$body") != "$(hash "$CLIENT_FILE")" ]] || whole=true
 say 'big down' "\"status\":$status,\"whole\":$whole"
 
-curl -s --max-time 1 -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: application/json' \
+# Each is under way when it is broken off.
+curl -s --max-time 5 -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: application/json' \
   -d '{"cmd":"sleep","args":["302"],"timeout":0}' "$CAPSULE_URL$at/exec" || true
-curl -s --max-time 1 --limit-rate 4M -H "X-API-Key: $CAPSULE_API_KEY" -F path=/root/big -F "file=@$CLIENT_FILE" \
+curl -s --max-time 5 --limit-rate 1M -H "X-API-Key: $CAPSULE_API_KEY" -F path=/root/big -F "file=@$CLIENT_FILE" \
   "$CAPSULE_URL$at/files/stream/write" || true
-curl -s -o /dev/null --max-time 1 --limit-rate 1M -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: application/json' \
+curl -s -o /dev/null --max-time 5 --limit-rate 256K -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: application/json' \
   -d '{"path":"/root/big"}' "$CAPSULE_URL$at/files/stream/read" || true
 say aborted "\"of\":\"requests\",\"id\":\"$id\""
 read -r

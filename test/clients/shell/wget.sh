@@ -100,7 +100,8 @@ whole=false
 [[ $(hash "$body") != "$(hash "$CLIENT_FILE")" ]] || whole=true
 say 'big down' "\"status\":$status,\"whole\":$whole"
 
-wget -q -O /dev/null -T 1 -t 1 --header="X-API-Key: $CAPSULE_API_KEY" --header='Content-Type: application/json' \
+# Each is under way when it is broken off.
+wget -q -O /dev/null -T 5 -t 1 --header="X-API-Key: $CAPSULE_API_KEY" --header='Content-Type: application/json' \
   --post-data='{"cmd":"sleep","args":["302"],"timeout":0}' "$CAPSULE_URL$at/exec" || true
 {
   printf -- '--form\r\nContent-Disposition: form-data; name="path"\r\n\r\n/root/big\r\n'
@@ -108,7 +109,7 @@ wget -q -O /dev/null -T 1 -t 1 --header="X-API-Key: $CAPSULE_API_KEY" --header='
   head -c 4194304 /dev/zero
 } >"$CLIENT_FOLDER/half" # a form without an end
 call POST "$at/files/stream/write" --header='Content-Type: multipart/form-data; boundary=form' --body-file="$CLIENT_FOLDER/half"
-timeout 1 wget -q -O /dev/null --limit-rate=1m -t 1 --header="X-API-Key: $CAPSULE_API_KEY" \
+timeout 5 wget -q -O /dev/null --limit-rate=256k -t 1 --header="X-API-Key: $CAPSULE_API_KEY" \
   --header='Content-Type: application/json' --post-data='{"path":"/root/big"}' "$CAPSULE_URL$at/files/stream/read" || true
 say aborted "\"of\":\"requests\",\"id\":\"$id\""
 read -r
