@@ -136,7 +136,7 @@ describe("a load balancer in front of two hosts", { skip: missing(nginx) }, () =
     await using proxy = await RunningProxy.start(
       balancerOf([mute.address, other.address]),
       `http://${other.address}`,
-      1,
+      10, // for the other host, too
     );
     const answers = await answersOf(proxy, "POST", 2);
     await waitFor("a request to reach the host that answers none", () => mute.methods.length > 0);
