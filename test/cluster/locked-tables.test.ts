@@ -6,12 +6,12 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { newClusterFile } from "../../src/cluster/cluster-file.ts";
 import { joinCluster } from "../../src/cluster/joining.ts";
-import { Postgres, type PostgresOptions } from "../../src/cluster/postgres.ts";
+import { Postgres, type PostgresOptions, type Transaction } from "../../src/cluster/postgres.ts";
 import { migrate, schemaOf } from "../../src/cluster/schema/migration.ts";
 import { within } from "../wait-for.ts";
 import { Link } from "./link.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { clusterDatabase, clusterId, patient } from "./statements.ts";
+import { clusterDatabase, clusterId, patient, slowness } from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -36,12 +36,13 @@ async function joined(url: string, dataDir: string, transactMs: PostgresOptions[
   });
 }
 
-/** A migration that has the tables until `end` is called. */
-async function migrating(sql: Postgres) {
+/** A migration that has the tables until `end` is called; `next` is a part of it. */
+async function migrating(sql: Postgres, next = async (_: Transaction) => {}) {
   const begun = Promise.withResolvers<void>();
   const { promise, resolve: end } = Promise.withResolvers<void>();
   const migration = sql.transact(async (each) => {
     await migrate(each, clusterId);
+    await next(each);
     begun.resolve();
     await promise;
   });
@@ -70,9 +71,13 @@ test("a start that finds the tables locked is refused in one sentence, also wher
 test("a migration goes on behind that of a host that has died in it", { skip }, async () => {
   await using database = await clusterDatabase(server);
   await using link = await Link.to(server);
-  await using died = await opened(link.urlOf(database.url), { silent: 100 });
+  await using died = await opened(link.urlOf(database.url), { silent: 2_000 });
   await using sql = await opened(database.url);
-  const { migration, end } = await migrating(died);
+  const { migration, end } = await migrating(died, async (each) => {
+    const { rows } = await each.query("SELECT current_setting('idle_in_transaction_session_timeout') AS silent");
+    assert.deepEqual(rows, [{ silent: "1min" }], `${slowness} times 2 s`);
+    await each.query("SET LOCAL idle_in_transaction_session_timeout = '100ms'"); // nothing has to be sent in it any more
+  });
   link.hold(); // its connection is half open
   await within(
     "the other migration",
