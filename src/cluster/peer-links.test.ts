@@ -36,7 +36,8 @@ test("clients without a key get half of the connections together, and are told n
   links.close();
 });
 
-test("an expired host whose last probe was answered is asked while the next probe is under way", async () => {
+test("an expired host whose last probe was answered is asked while the next probe is under way", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] }); // no handshake is too late
   const cluster = new FakeCluster();
   const psk = peerKey(cluster.secret, "b", "a");
   await using server = createServer({ ...peerTls, pskCallback: () => psk }, (socket) => socket.on("error", () => {}));
