@@ -11,7 +11,16 @@ import { Random } from "../conformance/random.ts";
 import { capsuleRow } from "../fakes/capsule-row.ts";
 import { waitFor, within } from "../wait-for.ts";
 import { lacksPostgres, PostgresServer } from "./postgres-server.ts";
-import { about, type ClusterDatabase, clusterDatabase, clusterId, creating, joining, patient } from "./statements.ts";
+import {
+  about,
+  type ClusterDatabase,
+  clusterDatabase,
+  clusterId,
+  creating,
+  joining,
+  patient,
+  slowness,
+} from "./statements.ts";
 
 const skip = lacksPostgres;
 const server = lacksPostgres === false ? await PostgresServer.start() : undefined!;
@@ -348,7 +357,7 @@ test("a statement whose answer is lost is sent again, and gives up in its time",
     looks += 1;
     return nowMs;
   };
-  const sql = await Postgres.open({ url: database.url, ticks });
+  const sql = await Postgres.open({ url: database.url, ...patient, ticks });
   await using _closed = { [Symbol.asyncDispose]: () => sql.close() };
   await sql.query("SELECT 1", [], about);
   await server.stop();
@@ -359,7 +368,7 @@ test("a statement whose answer is lost is sent again, and gives up in its time",
   });
   await waitFor("several attempts", () => looks - began > 10);
   assert.equal(isOver, false);
-  nowMs = 300;
+  nowMs = 300 * slowness;
   await assert.rejects(within("an answer", given), (error: CapsuleError) => {
     return error.code === "unavailable" && error.message === "cannot test: the cluster's database is away";
   });
