@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import { lastingPort } from "./lasting-port.ts";
 
@@ -10,4 +12,12 @@ test("a port is given once, though nobody listens on it yet", async (t) => {
   const ports = [await lastingPort(), await lastingPort()];
   assert.ok(drawn >= 3, "the second one is drawn again");
   assert.equal(new Set(ports).size, 2);
+});
+
+test("ports in a row are all kept", async () => {
+  const port = Number(await lastingPort(2));
+  for (const each of [port, port + 1]) {
+    const other = createServer().listen({ path: `\0capsule-test-port-${each}` });
+    await assert.rejects(once(other, "listening"), { code: "EADDRINUSE" });
+  }
 });

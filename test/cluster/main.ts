@@ -10,7 +10,8 @@ import { PostgresServer } from "./postgres-server.ts";
 const root = resolve(import.meta.dirname, "../..");
 const program = join(root, "capsule");
 const images = join(process.env.CAPSULE_DATA ?? join(root, ".capsule"), "images");
-const [firstPort, firstPeerPort] = [8_081, 8_091];
+/** The second host has the next ones. */
+const { CAPSULE_PORT: firstPort = "8081", CAPSULE_PEER_PORT: firstPeerPort = "8091" } = process.env;
 
 interface Host {
   name: string;
@@ -24,7 +25,12 @@ const postgres = await PostgresServer.startIn(join(work, "postgres"));
 const ceph = await CephServer.startIn(join(work, "ceph"));
 const hosts = ["one", "two"].map(hostOf);
 const servers: ChildProcess[] = [];
-const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+const { promise: ended, resolve: resolveEnded } = Promise.withResolvers<void>();
+let hasEnded = false;
+const end = () => {
+  hasEnded = true;
+  resolveEnded();
+};
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => end());
 
 try {
@@ -41,8 +47,8 @@ try {
     log.once("exit", () => end());
     servers.push(log);
   }
-  for (const { url } of hosts) await Promise.race([up(url), ended]);
-  console.log(`
+  for (const { url } of hosts) await up(url);
+  const said = `
 Two hosts answer as one. In another terminal:
 
   export CAPSULE_API_KEY=$(cat ${work}/api-key)
@@ -51,7 +57,8 @@ Two hosts answer as one. In another terminal:
   CAPSULE_URL=${hosts[1]!.url} ${program} ls
   CAPSULE_DATA=${work}/one CAPSULE_CLUSTER=${file} ${program} admin hosts
 
-Ctrl-C ends both, with their VMs, PostgreSQL and the bucket, and removes ${work}.`);
+Ctrl-C ends both, with their VMs, PostgreSQL and the bucket, and removes ${work}.`;
+  if (!hasEnded) console.log(said);
   await ended;
 } finally {
   await Promise.all(servers.map(stopped));
@@ -67,19 +74,19 @@ function hostOf(name: string, index: number): Host {
   cpSync(images, join(data, "images"), { recursive: true, verbatimSymlinks: true });
   const env = {
     ...{ ...process.env, CAPSULE_DATA: data, CAPSULE_HOST_NAME: name, CAPSULE_CLUSTER: undefined },
-    ...{ CAPSULE_PORT: String(firstPort + index), CAPSULE_PEER_PORT: String(firstPeerPort + index) },
+    ...{ CAPSULE_PORT: String(Number(firstPort) + index), CAPSULE_PEER_PORT: String(Number(firstPeerPort) + index) },
   };
-  return { name, url: `http://127.0.0.1:${firstPort + index}`, env };
+  return { name, url: `http://127.0.0.1:${env.CAPSULE_PORT}`, env };
 }
 
 function capsule({ env }: Host, words: string[], input = ""): string {
   return execFileSync(program, words, { env, input, encoding: "utf8", stdio: ["pipe", "pipe", "inherit"] }).trim();
 }
 
+/** Resolves when the host answers, or this program is to end. */
 function up(url: string): Promise<unknown> {
-  return waitFor(`${url} to answer`, async () => (await fetch(`${url}/healthz`).catch(() => undefined))?.ok, {
-    deadlineMs: 600_000,
-  });
+  const answers = async () => hasEnded || (await fetch(`${url}/healthz`).catch(() => undefined))?.ok;
+  return waitFor(`${url} to answer`, answers, { deadlineMs: 600_000 });
 }
 
 async function stopped(server: ChildProcess): Promise<void> {
