@@ -12,6 +12,8 @@ export interface HostsAsOne extends AsyncDisposable {
 
 /** The form of the share that runs with the group. */
 export const usualForm = "other";
+/** The form of the share that runs with CAPSULE_FAULTS=long. */
+export const nextForm = "round";
 
 /** Paths whose answers are about one host. */
 const ofHost = ["/healthz", "/metrics"];
