@@ -178,10 +178,8 @@ describe("a host is lost", { skip: lacksPostgres, concurrency: false }, () => {
     await assertMarked(one!.client, running);
     const vm = vmOf(two!, running);
 
-    // So that no capsule of it is lost before.
-    await one!.server.kill("SIGTERM");
-    await one!.server.start({ CAPSULE_HOST_LOST_SEC: "0" });
     await two!.server.kill("SIGKILL");
+    await untilListed(one!, { [running.id]: lost, [paused.id]: isPaused });
     await one!.server.operate("admin", "hosts", "gone", "two");
     await untilListed(one!, { [running.id]: gone, [paused.id]: gone });
     await assert.rejects(two!.server.start(), /host two was declared gone/);

@@ -169,6 +169,26 @@ test("a host that is gone never joins again, and all that it holds is in error",
   assert.equal(await resumeHost(sql, "a"), "up");
 });
 
+test("a host that was lost before is gone with all that it holds, and no copy of it is later", { skip }, async () => {
+  await using cluster = await twoHosts();
+  const { a, b, database } = cluster;
+  const { sql } = database;
+  const running = await created(b);
+  await b.copied();
+  const [known] = await sql.query<{ epoch: number; heartbeat: number }>(
+    "SELECT epoch, heartbeat FROM hosts WHERE name = 'b'",
+    [],
+    about,
+  );
+  assert.equal(await sql.call("lose_host", ["b", known!.epoch, known!.heartbeat, 10], about), 1);
+  assert.deepEqual(await listed(a), { [running]: ["error", "host b was lost"] });
+  assert.equal(await declareGone(sql, "b", 1), 1);
+  assert.equal(await declareGone(sql, "b", 1), 0);
+  assert.equal((await b.call("POST", `/v1/capsules/${running}/pause`)).status, 200);
+  await b.copied();
+  assert.deepEqual(await listed(a), { [running]: ["error", "host b is gone"] });
+});
+
 test("a capsule of a lost host is shown as its row is, started by nobody, and destroyed at any host", {
   skip,
 }, async () => {

@@ -11,7 +11,7 @@ import { endedCluster } from "./ended-cluster.ts";
 import { indexedScans } from "./indexed-scans.ts";
 import { leftHosts } from "./left-hosts.ts";
 import { listedPlaces } from "./listed-places.ts";
-import { goneHosts, lostHosts } from "./lost-hosts.ts";
+import { goneHosts, goneLost, lostHosts } from "./lost-hosts.ts";
 import { moves } from "./moves.ts";
 import { notedStays } from "./noted-stays.ts";
 import { putBack } from "./put-back.ts";
@@ -48,6 +48,7 @@ export const steps: readonly string[] = [
   seenHosts,
   endedCluster,
   toldNames,
+  goneLost,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */
