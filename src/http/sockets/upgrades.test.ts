@@ -147,6 +147,35 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
   });
 
+  test("one on the connection of an answer that was written is served, though Node hears of the write late", async () => {
+    const held: (() => void)[] = [];
+    api.app.server.once("connection", (socket: Socket) => {
+      const write = socket.write.bind(socket) as (...of: unknown[]) => boolean;
+      socket.write = ((...of: unknown[]) => {
+        const last = of.at(-1);
+        if (typeof last !== "function") return write(...of);
+        return write(...of.slice(0, -1), (...done: unknown[]) =>
+          held.push(() => (last as () => void)(...(done as []))),
+        );
+      }) as Socket["write"];
+    });
+    const client = connect(port, "127.0.0.1");
+    let text = "";
+    client.setEncoding("latin1").on("data", (chunk: string) => {
+      text += chunk;
+    });
+    client.write("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    await waitFor("the answer", () => text.endsWith("}"));
+    const asked = once(api.app.server, "upgrade");
+    const key = `X-API-Key: ${keys.red}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${"A".repeat(22)}==`;
+    const upgrade = `Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${key}\r\n\r\n`;
+    client.write(`GET /v1/capsules/${id}/exec/stream HTTP/1.1\r\n${upgrade}`);
+    await within("the upgrade", asked);
+    for (const tell of held.splice(0)) tell();
+    await waitFor("101", () => text.includes("HTTP/1.1 101 "));
+    client.destroy();
+  });
+
   test("hostile targets do not end the server", async () => {
     const upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     const targets = [

@@ -83,23 +83,30 @@ export class Sockets {
   /** `ports`: which has the upgrades of ports' URLs. */
   attachTo(app: App, ports: Pick<PortProxy, "serve">): void {
     app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
-      try {
-        this.#route(app, ports, request, { socket, first: head });
-      } catch (error) {
-        // An error thrown by an event listener would end the process.
-        socket.destroy();
-        app.log.error({ error: describeError(error as Error) }, "an upgrade request could not be served");
-      }
+      socket.on("error", () => socket.destroy());
+      this.#route(app, ports, request, { socket, first: head });
     });
     app.addHook("preClose", (done) => this.#stop(done));
   }
 
-  #route(app: App, ports: Pick<PortProxy, "serve">, request: IncomingMessage, { socket, first }: Upgrade): void {
-    socket.on("error", () => socket.destroy());
-    if (pendingResponse(socket) !== undefined) {
-      socket.destroy(); // pipelined behind another request
-      return;
+  #route(app: App, ports: Pick<PortProxy, "serve">, request: IncomingMessage, upgrade: Upgrade): void {
+    try {
+      const { socket } = upgrade;
+      const pending = pendingResponse(socket);
+      // Its client may have the whole answer, though Node has not heard yet that it was written.
+      if (pending?.writableEnded === true) pending.once("close", () => this.#route(app, ports, request, upgrade));
+      else if (pending !== undefined || socket.destroyed)
+        socket.destroy(); // pipelined behind another request
+      else this.#serve(app, ports, request, upgrade);
+    } catch (error) {
+      // An error thrown by an event listener would end the process.
+      upgrade.socket.destroy();
+      app.log.error({ error: describeError(error as Error) }, "an upgrade request could not be served");
     }
+  }
+
+  #serve(app: App, ports: Pick<PortProxy, "serve">, request: IncomingMessage, { socket, first }: Upgrade): void {
+    socket.setTimeout(0); // that of an idle connection
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket);
