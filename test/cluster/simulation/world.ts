@@ -283,7 +283,9 @@ export class World {
   async #keepUp({ daemon }: SimulatedHost): Promise<void> {
     if (this.scheduler.chance(0.5)) {
       this.scheduler.note("a day passes for the garbage");
-      await this.database.ask(`UPDATE garbage SET at = at - ${dayMs}, tried_at = NULL`);
+      // A transaction that stands open between two steps may have locked some rows, and goes on only behind this one.
+      const free = "SELECT prefix FROM garbage FOR UPDATE SKIP LOCKED";
+      await this.database.ask(`UPDATE garbage SET at = at - ${dayMs}, tried_at = NULL WHERE prefix IN (${free})`);
       this.putBack.forget();
     }
     daemon?.life.run(async () => await daemon.upkeep?.pass()).catch((error: unknown) => this.broken(error));
