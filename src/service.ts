@@ -180,7 +180,10 @@ export function buildService(options: ServiceOptions) {
     rows: templateRows,
   });
   const orphans = new Orphans({ store, templates: templateRows, host, log, promised, ownership });
-  const captures = new Captures({ store, templates: templateRows, host, transitions, ownership, decisions });
+  const captures = new Captures({
+    ...{ store, templates: templateRows, host, transitions, ownership, decisions },
+    onRetired: () => retired.collect(),
+  });
   const reconciler = new Reconciler({
     ...{ store, host, locks, runs, adoptions, transitions, log, orphans, captures },
     forget: () => forget(options),

@@ -18,6 +18,8 @@ export interface CapturesOptions {
   transitions: Pick<Transitions, "destroy">;
   ownership: Ownership;
   decisions: Decisions;
+  /** Removes the files of retired templates. Never rejects. */
+  onRetired: () => Promise<void>;
 }
 
 const askAgainMs = 1_000;
@@ -34,7 +36,7 @@ export class Captures {
    * resolves when the capsule is gone. Throws "unavailable" where nobody can tell.
    */
   async complete({ id }: Capsule): Promise<{ ended: Promise<void> } | undefined> {
-    const { store, host, ownership, decisions, transitions } = this.#options;
+    const { store, host, ownership, decisions, transitions, onRetired } = this.#options;
     if (ownership.captured === undefined) return undefined;
     let decided: DecidedTemplate | undefined;
     const ask = async () => {
@@ -46,7 +48,9 @@ export class Captures {
       if (row === undefined || row.intent === "destroy") return { ended: Promise.resolve() };
       if (decided === undefined || !host.inventory().templates.includes(decided.storage)) return undefined;
       const begun = store.beginDestroy(row, () => this.#insert(row, decided!));
-      const ended = transitions.destroy(begun);
+      const ended = transitions.destroy(begun).then(async () => {
+        if (decided?.retiredAt !== null) await onRetired(); // it was deleted since
+      });
       ended.catch(() => {}); // the reconciler tries it again
       return { ended };
     });
