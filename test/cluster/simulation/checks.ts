@@ -101,10 +101,14 @@ export class Checks {
 
   /** The database was put back: nothing that it has now follows from what it had, and it sums without what it has forgotten. */
   hasForgotten(): void {
-    const { hosts, model } = this.#world;
-    for (const { id } of hosts.flatMap((host) => this.rows(host)).filter(isLive)) model.unadmitted.add(id);
+    for (const host of this.#world.hosts) this.hasLostRows(host);
     this.#now = undefined;
     this.isDirty = true;
+  }
+
+  /** Rows of the host may show capsules as running that have ended, until its next daemon finds no VM of them. */
+  hasLostRows(host: SimulatedHost): void {
+    for (const { id } of this.rows(host).filter(isLive)) this.#world.model.unadmitted.add(id);
   }
 
   get isOwnPlace(): boolean {
@@ -283,14 +287,9 @@ export class Checks {
     if (files.sort().join() !== named.sort().join()) violated(`${name} has templates ${files}, and rows of ${named}`);
     const own = rows.filter(({ retiredAt }) => retiredAt === null).map(({ storage }) => storage);
     const shared = this.now.templates.filter(({ made_on, retired_at }) => made_on === name && retired_at === null);
-    if (
-      own.sort().join() !==
-      shared
-        .map(({ storage }) => storage)
-        .sort()
-        .join()
-    )
-      violated(`${name} has templates ${own}, and in the database ${shared.map(({ storage }) => storage)}`);
+    const known = shared.map(({ storage }) => storage);
+    if (own.sort().join() !== known.sort().join())
+      violated(`${name} has templates ${own}, and in the database ${known}`);
   }
 
   #acknowledged(held: (OwnRow & { host: SimulatedHost })[]): void {

@@ -123,6 +123,7 @@ export class SimulatedHost {
     if (!this.#world.bucket.isThere || !unsynced.hasAny || this.#world.scheduler.chance(0.3)) return;
     this.#world.scheduler.note("  what was not synced is gone");
     unsynced.drop();
+    this.#world.checks.hasLostRows(this);
   }
 
   /** Another folder's daemon says that it is this host, of this epoch: no heartbeat of it is answered. */
