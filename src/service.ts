@@ -142,11 +142,11 @@ export function buildService(options: ServiceOptions) {
   const { quotas, disk, diskUse } = buildLimits(options, runs);
   const { promised } = quotas;
   const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log, promised });
+  const onFreed = () => retired.collect();
   const transitions = new Transitions({
-    ...{ store, host, locks, runs, adoptions, activity, clock, log, step },
+    ...{ store, host, locks, runs, adoptions, activity, clock, log, step, onFreed },
     observe: observers.observe,
     beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
-    onFreed: () => retired.collect(),
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
   const { observeExec, onCreateBegan, onCreated } = observers;
@@ -157,7 +157,7 @@ export function buildService(options: ServiceOptions) {
   });
   const capsules: Capsules = new Capsules({
     ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
-    ...{ ownership, decisions, onFreed: () => retired.collect() },
+    ...{ ownership, decisions, onFreed },
     envs: new Envs(store, runs, records.secret),
     ...{ autoResumes, metrics, networks: buildNetworks(options, runs) },
     templates: templateRows,
@@ -180,10 +180,7 @@ export function buildService(options: ServiceOptions) {
     rows: templateRows,
   });
   const orphans = new Orphans({ store, templates: templateRows, host, log, promised, ownership });
-  const captures = new Captures({
-    ...{ store, templates: templateRows, host, transitions, ownership, decisions },
-    onRetired: () => retired.collect(),
-  });
+  const captures = new Captures({ store, templates: templateRows, host, transitions, ownership, decisions, onFreed });
   const reconciler = new Reconciler({
     ...{ store, host, locks, runs, adoptions, transitions, log, orphans, captures },
     forget: () => forget(options),

@@ -19,7 +19,7 @@ export interface CapturesOptions {
   ownership: Ownership;
   decisions: Decisions;
   /** Removes the files of retired templates. Never rejects. */
-  onRetired: () => Promise<void>;
+  onFreed: () => Promise<void>;
 }
 
 const askAgainMs = 1_000;
@@ -36,7 +36,7 @@ export class Captures {
    * resolves when the capsule is gone. Throws "unavailable" where nobody can tell.
    */
   async complete({ id }: Capsule): Promise<{ ended: Promise<void> } | undefined> {
-    const { store, host, ownership, decisions, transitions, onRetired } = this.#options;
+    const { store, host, ownership, decisions, transitions, onFreed } = this.#options;
     if (ownership.captured === undefined) return undefined;
     let decided: DecidedTemplate | undefined;
     const ask = async () => {
@@ -49,7 +49,7 @@ export class Captures {
       if (decided === undefined || !host.inventory().templates.includes(decided.storage)) return undefined;
       const begun = store.beginDestroy(row, () => this.#insert(row, decided!));
       const ended = transitions.destroy(begun).then(async () => {
-        if (decided?.retiredAt !== null) await onRetired(); // it was deleted since
+        if (decided?.retiredAt !== null) await onFreed(); // it was deleted since
       });
       ended.catch(() => {}); // the reconciler tries it again
       return { ended };
