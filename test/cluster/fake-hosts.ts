@@ -17,7 +17,6 @@ import { type Database, openDatabase } from "../../src/db/database.ts";
 import { HoldingRows } from "../../src/db/holding-rows.ts";
 
 import { buildServer } from "../../src/http/app.ts";
-import type { RetryTimes } from "../../src/http/forwarding/attempts.ts";
 import type { Forwarder } from "../../src/http/forwarding/forwarder.ts";
 import type { App } from "../../src/http/route.ts";
 import type { Services } from "../../src/http/services.ts";
@@ -74,8 +73,8 @@ export interface HostOptions extends Pick<ClusterOptions, "lastHeard" | "onHosts
   hostLostSec?: number;
   /** How long another host may take to begin an acquire; default: as long as a busy machine needs. */
   beginMs?: number;
-  /** How long requests wait for a capsule that comes to a host, by default as long as a busy machine needs, and for a host. */
-  waits?: { rowMs?: number; arrivalMs?: number } & RetryTimes;
+  /** How long requests wait for a capsule that comes to a host. Default: as long as a busy machine needs. */
+  waits?: { rowMs?: number; arrivalMs?: number };
   /** The files of released capsules. Default: the cluster has no bucket. */
   files?: ReleasedFiles;
   bucket?: { sealed: SealedBucket; folders: ArtifactFolders };

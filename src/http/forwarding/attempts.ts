@@ -54,20 +54,21 @@ export class Attempts {
   /** Throws "unavailable" when the host cannot be reached. */
   async of(exchange: Exchange, { host, named, team, sinceMs }: Target): Promise<Exclude<Outcome, "unsent">> {
     for (;;) {
+      const isAbsent = this.#links.isAbsent(host); // by its word from before this attempt
       using link = release(this.#links.take(host, team));
       const outcome = await this.#once(exchange, host, link);
       if (outcome !== "unsent") return outcome;
       if (exchange.response.destroyed) return "lost";
-      if (sinceMs === undefined || this.#isLate(host, sinceMs)) throw unavailable(named);
+      if (sinceMs === undefined || this.#isLate(sinceMs, isAbsent)) throw unavailable(named);
       await wait(retryEveryMs, undefined, { signal: this.#closing.signal }).catch(() => {
         throw unavailable(named);
       });
     }
   }
 
-  #isLate(host: string, sinceMs: number): boolean {
+  #isLate(sinceMs: number, isAbsent: boolean): boolean {
     const { retryMs = defaultRetryMs, absentMs = defaultAbsentMs } = this.#times;
-    return performance.now() - sinceMs >= (this.#links.isAbsent(host) ? absentMs : retryMs);
+    return performance.now() - sinceMs >= (isAbsent ? absentMs : retryMs);
   }
 
   async #once(exchange: Exchange, host: string, { agent }: Link): Promise<Outcome> {

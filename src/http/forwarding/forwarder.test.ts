@@ -597,6 +597,21 @@ describe("a host that takes no connection", () => {
     assert.equal((await asked).status, 200);
   });
 
+  test("is tried once more where it was absent when the last attempt began", async () => {
+    await using world = await hosts();
+    const { own, onF, id } = world;
+    const take = onF.links.take.bind(onF.links);
+    let attempts = 0;
+    onF.links.take = (...of) => {
+      attempts++;
+      own.absent.delete("e"); // it serves from now on
+      return take(...of);
+    };
+    own.absent.add("e");
+    assert.equal((await world.ask(`/v1/capsules/${id}`)).status, 503);
+    assert.equal(attempts, 2);
+  });
+
   test("is not tried once it counts as expired", async () => {
     await using world = await hosts();
     const { own, onF, id } = world;
