@@ -47,7 +47,7 @@ export interface MembershipOptions {
   onSend?: () => void;
   /** The database has answered; `isBack`: for the first time, or after this host had expired. */
   onBeat: (beat: Beat) => void;
-  /** Another daemon has the name now: this one holds nothing any longer. */
+  /** Another daemon has the name now: this one holds nothing any longer. Called once. */
   onRefused: (reason: string) => void;
 }
 
@@ -83,6 +83,7 @@ export class Membership {
   #isPutBack = false;
   /** The peer port is open. */
   #isServing = false;
+  #isRefused = false;
 
   constructor(options: MembershipOptions) {
     this.#options = options;
@@ -195,8 +196,10 @@ export class Membership {
       this.#isPutBack = isOwnPlace === false;
       onBeat({ catalog, isBack, place, isGathering });
     } catch (error) {
-      if (error instanceof Refusal && error.raised === "CP004") onRefused(error.message);
-      else if (this.#wasBack && this.isExpired) {
+      if (error instanceof Refusal && error.raised === "CP004") {
+        if (!this.#isRefused) onRefused(error.message);
+        this.#isRefused = true;
+      } else if (this.#wasBack && this.isExpired) {
         this.#wasBack = false;
         log.error(
           { err: error },
