@@ -28,6 +28,7 @@ const released = [
   "1546ffc618d2cd9123faaab6bde601a868ce35bd1852f09fa11bd32d12d0e817",
   "c89a6c1ce243c9268fcfe7bf1c70f47ed98226a3285ba0a65f1a8e67596c850a",
   "04cefad921f7538b6836bfc3d7a2ef2ff079b46c83718f671ff20e87f430ca8f",
+  "c4ecbad4c943ca9ce558381685934b11c581f41c5f031bf0ce23c412de391fba",
 ];
 
 test("a step that was released has the text that it had", () => {

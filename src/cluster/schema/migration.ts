@@ -22,7 +22,7 @@ import { restoredDumps } from "./restored-dumps.ts";
 import { seenHosts } from "./seen-hosts.ts";
 import { shownChanges } from "./shown-changes.ts";
 import { tables } from "./tables.ts";
-import { toldNames } from "./told-names.ts";
+import { decidedNames, toldNames } from "./told-names.ts";
 import { upkeep } from "./upkeep.ts";
 import { versionMinimum } from "./version-minimum.ts";
 
@@ -49,6 +49,7 @@ export const steps: readonly string[] = [
   endedCluster,
   toldNames,
   goneLost,
+  decidedNames,
 ];
 
 /** The oldest program whose statements work on this schema, by its own number of steps. */

@@ -49,3 +49,14 @@ END $$;
 CREATE TRIGGER give_told_names AFTER UPDATE OF system_id, timeline ON cluster FOR EACH ROW
   WHEN (OLD.system_id <> NEW.system_id OR OLD.timeline <> NEW.timeline) EXECUTE FUNCTION give_told_names();
 `;
+
+/** A step: a rename to the name that the row has already is a decision, too, and a database that was put back makes none. */
+export const decidedNames = `
+ALTER FUNCTION rename_capsule(text, bigint, text, text, bigint) RENAME TO set_name;
+CREATE FUNCTION rename_capsule(p_id text, p_epoch bigint, p_host text, p_name text, p_copy bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM require_known_place();
+  PERFORM set_name(p_id, p_epoch, p_host, p_name, p_copy);
+END $$;
+`;
